@@ -1,0 +1,1 @@
+"""Leaf helpers that every other folder may import: errors, configuration, files, locks, devices."""

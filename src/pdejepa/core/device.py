@@ -1,0 +1,180 @@
+"""Which device to compute on, which rank of how many we are, and compiled functions on GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar, cast
+
+import torch
+
+from pdejepa.core.errors import ConfigError, ParameterError, ResourceError, did_you_mean
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+SMALL = 200_000  # values
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:1`.
+
+    `auto` takes a GPU if there is one and the CPU otherwise; a device asked for by name is that device or an
+    error, because a job that silently runs fifty times slower is no help. Under torchrun, `auto` and `cuda`
+    mean the GPU of the own local rank, shared in turn if there are more ranks than GPUs.
+    """
+    match = re.fullmatch(r"auto|cpu|cuda(?::(?P<index>\d{1,4}))?", name)
+    if match is None:
+        near = did_you_mean(name, ("auto", "cpu", "cuda"))
+        raise ParameterError(f"Unknown device {name[:60]!r}{near or '; use auto, cpu, cuda or cuda:N.'}")
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and n_gpus == 0):
+        return torch.device("cpu")
+    index = int(match["index"]) if match["index"] else (_local_rank() % n_gpus if n_gpus else 0)
+    if index >= n_gpus:
+        raise ResourceError(
+            f"Device {name} was asked for; this machine has {', '.join(device_names())}. "
+            "Use --device auto to take what there is."
+        )
+    return torch.device("cuda", index)
+
+
+def device_names() -> list[str]:
+    """Names that `pick_device` accepts on this machine."""
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return ["cpu", *(f"cuda:{index}" for index in range(n_gpus))] if n_gpus else ["cpu only"]
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Rank and number of processes as torchrun sets them, `(0, 1)` without it.
+
+    Read from the environment only: sharing out independent work needs no process group.
+    """
+    rank, world = _env_int("RANK", 0), _env_int("WORLD_SIZE", 1)
+    if world < 1 or not 0 <= rank < world:
+        raise ConfigError(f"RANK={rank} and WORLD_SIZE={world} in the environment do not fit together.")
+    return rank, world
+
+
+@contextlib.contextmanager
+def few_threads(like: torch.Tensor | None = None) -> Iterator[None]:
+    """One thread per operation while CPU arrays of the size of `like` are worked on, unless they are large.
+
+    Sharing out a small array costs more than it saves, and on a busy machine the threads spin waiting for each
+    other: a factor of seven was measured on two cores.
+    """
+    before = torch.get_num_threads()
+    if before == 1 or (like is not None and (like.is_cuda or like.numel() > SMALL)):
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def map_chunks(function: Callable[[T], R], items: Sequence[T], device: torch.device) -> list[R]:
+    """[function(item) for item in items], on a CPU with one single-threaded worker per core.
+
+    Chunks are independent, so they use the cores better than the operations inside one chunk would.
+    """
+    n = min(torch.get_num_threads(), len(items))
+    if device.type != "cpu" or n <= 1:
+        return [function(item) for item in items]
+
+    def work(item: T) -> R:
+        with few_threads():
+            return function(item)
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(work, items))
+
+
+def fuse(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function` for GPU tensors, leave it as it is for CPU tensors.
+
+    Pointwise chains on a GPU are bound by memory traffic; fusing them is worth an order of magnitude. On the
+    CPU the compiler needs a C++ toolchain and seconds that small jobs do not have. The first tensor among
+    the arguments decides. Python numbers are compiled in: hand over what changes from call to call, such as a
+    step size, as a tensor. A batch size that changes is compiled once more, for any size. `PDEJEPA_COMPILE=0`
+    in the environment switches compilation off; if it fails, one warning is given and the plain function is used
+    from then on.
+    """
+    state: dict[str, Callable[P, R]] = {}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not _should_compile((*args, *kwargs.values())):
+            return function(*args, **kwargs)
+        if "chosen" not in state:
+            torch._dynamo.config.recompile_limit = 64  # one per grid, dtype and stage; past it code runs uncompiled
+            state["chosen"] = cast("Callable[P, R]", torch.compile(function))
+        try:
+            return state["chosen"](*args, **kwargs)
+        except _compiler_errors() as error:
+            if state["chosen"] is function:
+                raise
+            result = function(*args, **kwargs)  # a mistake in the arguments shows here, as itself
+            _warn_once(function, error)
+            state["chosen"] = function
+            return result
+
+    return call
+
+
+def _should_compile(values: tuple[Any, ...]) -> bool:
+    if os.environ.get("PDEJEPA_COMPILE", "1") == "0" or torch.compiler.is_compiling():
+        return False
+    return _on_gpu(values)
+
+
+def _on_gpu(values: Iterable[Any]) -> bool:
+    """Whether the first tensor, looking into lists and tuples too, lives on a GPU."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value.is_cuda
+        if isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value):
+            return _on_gpu(value)
+    return False
+
+
+@functools.cache
+def _compiler_errors() -> tuple[type[Exception], ...]:
+    """Failures of the compiler, not of the function. Loaded late: the module is slow to import.
+
+    Running out of memory is not among them, so it is never hidden behind a second attempt.
+    """
+    from torch._dynamo.exc import TorchDynamoException
+
+    return (TorchDynamoException, ImportError, NotImplementedError)
+
+
+def _warn_once(function: Callable[..., Any], error: Exception) -> None:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    name = getattr(function, "__qualname__", repr(function))
+    warnings.warn(
+        f"{name} could not be compiled and runs uncompiled, which is slower ({reason}). "
+        "Set PDEJEPA_COMPILE=0 to silence this.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def _local_rank() -> int:
+    return _env_int("LOCAL_RANK", 0)
+
+
+def _env_int(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise ConfigError(f"{name}={text[:40]!r} in the environment must be a whole number, 0 or more.")
+    return int(text)

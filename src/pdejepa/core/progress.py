@@ -1,0 +1,135 @@
+"""How far a long job is: a bar on a terminal, a plain line now and then in a log file.
+
+Everything goes to standard error, so that standard output stays free for results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol, TextIO
+
+LINE_EVERY_S = 10.0
+
+Clock = Callable[[], float]
+
+
+class Progress(Protocol):
+    """What the caller of `progress` gets."""
+
+    def advance(self, n: int = 1) -> None:
+        """Count `n` more units as done."""
+
+    def note(self, text: str) -> None:
+        """Print one line of news without disturbing the bar."""
+
+
+@contextlib.contextmanager
+def progress(
+    total: int,
+    label: str,
+    unit: str = "trajectories",
+    stream: TextIO | None = None,
+    clock: Clock = time.monotonic,
+) -> Iterator[Progress]:
+    """Show the progress of `total` units of work under the name `label`.
+
+    `stream` and `clock` exist for tests; the default is standard error and the monotonic clock, which does
+    not jump when somebody sets the time.
+    """
+    target = sys.stderr if stream is None else stream
+    if target.isatty():
+        with _bar(total, label, unit, target) as bar:
+            yield bar
+        return
+    lines = _Lines(total, label, unit, target, clock)
+    try:
+        yield lines
+    finally:
+        lines.finish()
+
+
+class _Lines:
+    """Plain lines, at most one every ten seconds and one at the end."""
+
+    def __init__(self, total: int, label: str, unit: str, stream: TextIO, clock: Clock) -> None:
+        self.total, self.label, self.unit = total, label, unit
+        self.stream, self.clock = stream, clock
+        self.done = 0
+        self.start = self.printed_at = clock()
+
+    def advance(self, n: int = 1) -> None:
+        self.done += n
+        now = self.clock()
+        if now - self.printed_at >= LINE_EVERY_S and self.done < self.total:
+            self.printed_at = now
+            self._print(f"{self._state(now)}, {_duration(self._seconds_left(now))} left")
+
+    def note(self, text: str) -> None:
+        self._print(f"{self.label}: {text}")
+
+    def finish(self) -> None:
+        now = self.clock()
+        self._print(f"{self._state(now)} in {_duration(now - self.start)}")
+
+    def _state(self, now: float) -> str:
+        rate = self.done / max(now - self.start, 1e-9)
+        percent = 100 * self.done // self.total if self.total > 0 else 100
+        counted = f"{self.done:,} of {self.total:,} {self.unit}"
+        return f"{self.label}: {counted} ({percent} %), {_rate(rate)}/s"
+
+    def _seconds_left(self, now: float) -> float:
+        return (self.total - self.done) * (now - self.start) / max(self.done, 1)
+
+    def _print(self, line: str) -> None:
+        # A log that went away (closed pipe, full disk) must not end the work it reports on.
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=self.stream, flush=True)
+
+
+@contextlib.contextmanager
+def _bar(total: int, label: str, unit: str, stream: TextIO) -> Iterator[Progress]:
+    """The same with a live bar. Rich is imported here: it is only needed on a terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    class Bar:
+        def __init__(self, display: RichProgress) -> None:
+            self.display = display
+            self.task = display.add_task(escape(label), total=total, rate="")
+            self.start, self.done = time.monotonic(), 0
+
+        def advance(self, n: int = 1) -> None:
+            self.done += n
+            rate = self.done / max(time.monotonic() - self.start, 1e-9)
+            self.display.update(self.task, advance=n, rate=f"{_rate(rate)}/s")
+
+        def note(self, text: str) -> None:
+            self.display.console.print(escape(text), highlight=False)
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with RichProgress(*columns, console=Console(file=stream)) as display:
+        yield Bar(display)
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    """`0:07`, `12:30`, `3:05:00`."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{secs:02d}" if hours else f"{minutes}:{secs:02d}"

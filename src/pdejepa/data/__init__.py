@@ -1,0 +1,1 @@
+"""Data sets on disk: generating, storing, reading, describing."""

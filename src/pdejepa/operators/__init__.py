@@ -1,0 +1,1 @@
+"""Pure tensor functions on grids: the vocabulary from which the systems' equations are written."""

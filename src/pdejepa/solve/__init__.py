@@ -1,0 +1,5 @@
+"""Batched time integration with an outcome for every row."""
+
+from pdejepa.solve.outcome import Fields, Outcome
+
+__all__ = ["Fields", "Outcome"]

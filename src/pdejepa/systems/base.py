@@ -1,0 +1,419 @@
+"""The base class of the nine systems: sampling, solving and generating, written once.
+
+A system fills these blanks: declarations (`name`, `fields`, `parameters`, `splits`, `structure`, `times`),
+`environment` and `initial` (the random laws), `_solve` (closed form, or a `SteppedSystem`'s stepper),
+`shared`, `operators` and, where there is one, `forcing` (the right-hand side), `invariants` and `reference`
+(how to check it).
+
+Letters: B rows, T frames, C channels, P parameters, M terms, *grid spatial axes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.device import few_threads, map_chunks
+from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_mean
+from pdejepa.core.seeds import Draws
+from pdejepa.solve.march import March, Stepper
+from pdejepa.solve.outcome import Fields, as_fields
+from pdejepa.systems.structure import (
+    Check,
+    Coefficients,
+    Named,
+    Parameter,
+    Reference,
+    Split,
+    Structure,
+    fit_coefficients,
+)
+
+Index = int | Sequence[int] | range | Tensor
+MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Trajectories in memory: what a data file holds, without the file."""
+
+    fields: Tensor  # (n,T,C,*grid) float32
+    xi: Tensor  # (n,P) float64
+    times: Tensor  # (T,) float64
+    environment: Tensor  # (n,) int64
+    status: Tensor  # (n,) int8
+    attempt: Tensor  # (n,) int64, how often the initial condition was drawn again
+
+
+@dataclass(frozen=True)
+class System(ABC):
+    """A parametric PDE with its data laws.  Fields of the subclass are its switches; see `pdejepa.systems.get`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    equation: ClassVar[str]
+    expect: ClassVar[str]  # what one sees in a solution
+    fields: ClassVar[tuple[str, ...]]
+    axes_names: ClassVar[tuple[str, ...]]
+    parameters: ClassVar[tuple[Parameter, ...]]
+    structure: ClassVar[Structure]
+    reference: ClassVar[Reference]
+    constants: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    dtype: ClassVar[torch.dtype] = torch.float64
+    is_signed: ClassVar[bool] = True  # fields swing around zero: draw them with a diverging colour map
+    chunk: ClassVar[tuple[int, int]] = (120, 4096)  # rows solved together on (CPU, GPU)
+    shard: ClassVar[int] = 1000  # trajectories per file
+
+    # ---- blanks -------------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def splits(self) -> tuple[Split, ...]: ...
+
+    @property
+    @abstractmethod
+    def axes(self) -> dict[str, Tensor]:
+        """Coordinates of the stored grid, {"x": (N,), ...}, float64."""
+
+    @property
+    @abstractmethod
+    def raw_times(self) -> Tensor:
+        """All output times of the source solver, (R,) float64."""
+
+    @property
+    @abstractmethod
+    def frame_idx(self) -> slice:
+        """Which raw frames the model sees."""
+
+    @abstractmethod
+    def environment(self, split: Split, draws: Draws) -> Tensor:
+        """Parameters (E,P) float64 of the environments `draws.rows`."""
+
+    @abstractmethod
+    def initial(self, draws: Draws) -> Tensor:
+        """Initial states (B,C,*solver grid) float64 of the trajectories `draws.rows`."""
+
+    @abstractmethod
+    def _solve(self, u0: Tensor, xi: Tensor, times: list[float], t0: float) -> tuple[Tensor, Tensor]:
+        """Fields (B,T,C,*grid) and status (B,) int8."""
+
+    @abstractmethod
+    def shared(self, u: Tensor) -> Tensor:
+        """The parameter-free part of the right-hand side, same shape as u."""
+
+    @abstractmethod
+    def operators(self, u: Tensor) -> Tensor:
+        """One operator per term of the structure, (B,M,C,*grid)."""
+
+    @abstractmethod
+    def invariants(self, fields: Tensor, xi: Tensor, times: Tensor) -> list[Check]:
+        """Properties of stored fields (B,T,C,*grid), judged on float64."""
+
+    @abstractmethod
+    def solve_reference(self, u0: Tensor, xi: Tensor) -> Tensor:
+        """The default frames (B,T,C,*grid), refined or computed independently as `reference.refined` says."""
+
+    def forcing(self, t: float, xi: Tensor, like: Tensor) -> Tensor:
+        """The known forcing field (B,C,*grid) on the grid of `like` at time t; zero unless the system has one."""
+        return torch.zeros_like(like)
+
+    def refinement_report(self, u0: Tensor, xi: Tensor, fields: Tensor) -> dict[str, float]:
+        """Extra discrepancies worth telling (not judged), by label; empty for most systems."""
+        return {}
+
+    # ---- declarations read by everybody --------------------------------------------------------------------
+    @property
+    def times(self) -> Tensor:
+        """Stored output times (T,) float64."""
+        return self.raw_times[self.frame_idx]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(len(axis) for axis in self.axes.values())
+
+    @property
+    def ndim(self) -> int:
+        return len(self.axes_names)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def split(self, name: str) -> Split:
+        for split in self.splits:
+            if split.name == name:
+                return split
+        names = [split.name for split in self.splits]
+        hint = did_you_mean(name, names) or "."
+        raise DataError(f"{self.name} has no split {name!r}{hint} Its splits: {', '.join(names)}.")
+
+    def at_size(self, size: str) -> Self:
+        """The system as simulated for a named data size; only the 2-D flows differ (coarser for `tiny`)."""
+        return self
+
+    # ---- parameters ----------------------------------------------------------------------------------------
+    def xi(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Tensor:
+        """Named parameters -> (B,P) float64 in the order of `parameters`; numbers broadcast against sequences."""
+        given = {**(values or {}), **named}
+        unknown = [name for name in given if name not in self.parameter_names]
+        missing = [p.name for p in self.parameters if p.default is None and p.name not in given]
+        if unknown or missing:
+            needs = ", ".join(p.name for p in self.parameters if p.default is None) or "no parameters"
+            hint = "".join(did_you_mean(name, missing or self.parameter_names) for name in unknown[:1])
+            raise ParameterError(f"{self.name} needs {needs}; got {', '.join(given) or 'none'}{hint or '.'}")
+        columns = []
+        for parameter in self.parameters:
+            try:
+                column = torch.as_tensor(given.get(parameter.name, parameter.default), dtype=torch.float64)
+            except (TypeError, ValueError, RuntimeError):
+                raise ParameterError(
+                    f"{self.name}: {parameter.name} must be a number, got {given[parameter.name]!r}."
+                ) from None
+            columns.append(column.reshape(-1).cpu())
+        lengths = {p.name: len(column) for p, column in zip(self.parameters, columns, strict=True) if len(column) != 1}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} {n}" for name, n in lengths.items())
+            raise ParameterError(f"{self.name}: give every parameter one value or the same number of values; got {told}.")
+        return self.check_xi(torch.stack(torch.broadcast_tensors(*columns), 1))
+
+    def check_xi(self, xi: Tensor) -> Tensor:
+        """Refuse wrong shapes, NaN and values outside the physical limits, by name."""
+        n = len(self.parameters)
+        if xi.ndim != 2 or xi.shape[1] != n:
+            raise ParameterError(
+                f"{self.name} expects parameters of shape (B, {n}) in the order {', '.join(self.parameter_names)}; "
+                f"got {tuple(xi.shape)}. Build them with system.xi({self.parameter_names[0]}=...)."
+            )
+        xi = xi.double()
+        for j, parameter in enumerate(self.parameters):
+            self._check_parameter(parameter, xi[:, j])
+        return xi
+
+    def _check_parameter(self, parameter: Parameter, values: Tensor) -> None:
+        low, high = parameter.limits
+        bad = ~((values >= low) & (values <= high))
+        if parameter.choices:
+            bad |= ~torch.isin(values, torch.tensor(parameter.choices, dtype=torch.float64, device=values.device))
+        if bool(bad.any()):
+            row = int(bad.nonzero()[0])
+            what = f"one of {list(parameter.choices)}" if parameter.choices else f"in [{low:g}, {high:g}]"
+            raise ParameterError(
+                f"{self.name}: {parameter.name} must be {what}, got {float(values[row]):g} (row {row}). "
+                f"The training range is [{parameter.train[0]:g}, {parameter.train[1]:g}]."
+            )
+
+    def named(self, xi: Tensor) -> Named:
+        """(B,P) -> {name: (B,)}."""
+        return dict(zip(self.parameter_names, xi.unbind(1), strict=True))
+
+    # ---- random laws ---------------------------------------------------------------------------------------
+    def sample(
+        self,
+        split: str,
+        index: Index,
+        *,
+        seed: int = 0,
+        attempt: Tensor | int = 0,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Initial states (B,C,*solver grid) and parameters (B,P) of some trajectories of a split.
+
+        A pure function of its arguments: the same bits are drawn on every device and for every batch.
+        """
+        where, chosen = torch.device(device), self.split(split)
+        rows = _as_rows(index)
+        environments = rows % chosen.n_environments
+        unique, inverse = environments.unique(return_inverse=True)
+        xi = self.environment(chosen, Draws(self.name, split, "environment", seed, unique))[inverse]
+        source = chosen.initial_from or split
+        u0 = self.initial(Draws(self.name, source, "initial", seed, rows, attempt, where))
+        return u0.to(dtype or self.dtype), xi.to(where)
+
+    def environment_of(self, split: str, index: Index) -> Tensor:
+        return _as_rows(index) % self.split(split).n_environments
+
+    # ---- solving -------------------------------------------------------------------------------------------
+    def solve(
+        self,
+        u0: Tensor,
+        xi: Tensor | Mapping[str, Any] | None = None,
+        *,
+        times: Tensor | Sequence[float] | None = None,
+        t0: float = 0.0,
+        **named: Any,
+    ) -> Fields:
+        """Fields (B,T,C,*grid) at `times` (default: the stored frames) from the state u0 at time t0.
+
+        Parameters come as a (B,P) tensor, a mapping, or keywords: `system.solve(u0, viscosity=1e-3)`.  Any value
+        within physical limits works.  `.outcome` of the result names how each row ended.
+        """
+        if isinstance(xi, Tensor) and named:
+            raise ParameterError(f"{self.name}: give parameters as a tensor or by name, not both; got also {', '.join(named)}.")
+        parameters = self.check_xi(xi) if isinstance(xi, Tensor) else self.xi(xi, **named)
+        u0, parameters = self._check_state(u0), parameters.to(u0.device)
+        if len(parameters) == 1:
+            parameters = parameters.expand(len(u0), -1)
+        if len(u0) == 1 and len(parameters) > 1:
+            u0 = u0.expand(len(parameters), *u0.shape[1:])
+        if len(u0) != len(parameters):
+            raise ParameterError(f"{self.name}: {len(u0)} initial states but {len(parameters)} parameter rows.")
+        moments = [float(t) for t in (self.times if times is None else times)]
+        finite = bool(moments) and all(map(math.isfinite, (t0, *moments)))
+        if not finite or moments[0] < t0 - 1e-12 or any(b <= a for a, b in pairwise(moments)):
+            raise ParameterError(f"{self.name}: times must ascend from t0={t0:g}; got {moments[:4]}...")
+        with torch.no_grad(), few_threads(u0):
+            fields, status = self._solve(u0, parameters, moments, t0)
+        return as_fields(fields, torch.tensor(moments, dtype=torch.float64), status)
+
+    def _check_state(self, u0: Tensor) -> Tensor:
+        expected = f"(B, {self.n_state}, {', '.join('N' for _ in self.grid)})"
+        if u0.ndim != 2 + self.ndim or u0.shape[1] != self.n_state or len(set(u0.shape[2:])) != 1:
+            hint = " Did you mean channels second?" if u0.ndim == 2 + self.ndim else ""
+            raise DataError(f"{self.name} expects initial states {expected}; got {tuple(u0.shape)}.{hint}")
+        self._check_points(u0.shape[-1])
+        if not bool(torch.isfinite(u0).all()):
+            raise DataError(f"{self.name}: the initial state holds NaN or infinite values.")
+        return u0
+
+    def _check_points(self, n: int) -> None:
+        """Refuse a number of points per axis that the system cannot work with."""
+        if n != self.grid[0]:
+            raise DataError(f"{self.name} expects {self.grid[0]} points per axis; got {n}.")
+
+    @property
+    def n_state(self) -> int:
+        """Channels of an initial state."""
+        return len(self.fields)
+
+    # ---- right-hand side -----------------------------------------------------------------------------------
+    def rhs(self, u: Tensor, t: float, xi: Tensor) -> Tensor:
+        """du/dt on the grid of u (B,C,*grid): shared + sum_j sign_j c_j operator_j + forcing."""
+        named = self.named(xi.to(u.device))
+        total = self.shared(u) + self.forcing(t, xi.to(u.device), u)
+        operators = self.operators(u)  # (B,M,C,*grid)
+        for j, term in enumerate(self.structure.terms):
+            coefficient = (term.sign * term.coefficient(named)).to(u.dtype)
+            total = total + coefficient.reshape(-1, *[1] * (u.ndim - 1)) * operators[:, j]
+        return total
+
+    def coefficients(self, xi_train: Tensor) -> Coefficients:
+        """The normalised coefficients r_j, fitted on the parameters of the train split."""
+        return fit_coefficients(self.structure.terms, self.named(xi_train))
+
+    def responses(self, u: Tensor, coefficients: Coefficients) -> Tensor:
+        """d rhs / d r_j = scale_j operator_j(u), (B,M,C,*grid)."""
+        scale = coefficients.scale.to(device=u.device, dtype=u.dtype)
+        return self.operators(u) * scale.reshape(1, -1, *[1] * (u.ndim - 1))
+
+    # ---- generating ----------------------------------------------------------------------------------------
+    def chunk_size(self, device: torch.device) -> int:
+        return self.chunk[1 if device.type == "cuda" else 0]
+
+    def generate(
+        self,
+        split: str,
+        n: int | None = None,
+        device: str | torch.device = "cpu",
+        *,
+        start: int = 0,
+        seed: int = 0,
+        raw_frames: bool = False,
+        report: Callable[[int], None] | None = None,
+    ) -> Generated:
+        """Trajectories start..start+n-1 of a split in device memory: the values a data file would hold.
+
+        Works through fixed chunks (aligned to multiples of the chunk size), so that host memory stays bounded and a
+        trajectory meets the same neighbours whenever it is made on the same device.
+        """
+        where = torch.device(device)
+        n = self.split(split).n - start if n is None else n
+        times = self.raw_times if raw_frames else self.times
+        fields = torch.empty((n, len(times), len(self.fields), *self.grid), dtype=torch.float32, device=where)
+        xi = torch.empty((n, len(self.parameters)), dtype=torch.float64, device=where)
+        status = torch.zeros(n, dtype=torch.int8)
+        attempt = torch.zeros(n, dtype=torch.int64)
+
+        def fill(rows: tuple[int, int]) -> None:
+            part = slice(rows[0] - start, rows[1] - start)
+            fields[part], xi[part], status[part], attempt[part] = self._chunk(split, *rows, times, seed, where)
+            if report:
+                report(rows[1] - rows[0])
+
+        map_chunks(fill, _chunks(start, start + n, self.chunk_size(where)), where)
+        environment = self.environment_of(split, range(start, start + n))
+        return Generated(fields, xi, times, environment, status, attempt)
+
+    def _chunk(
+        self, split: str, begin: int, end: int, times: Tensor, seed: int, device: torch.device
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Solve one chunk; a row that fails gets a new initial condition, at most MAX_ATTEMPTS times."""
+        rows = torch.arange(begin, end)
+        attempt = torch.zeros(len(rows), dtype=torch.int64)
+        u0, xi = self.sample(split, rows, seed=seed, device=device)
+        solved = self.solve(u0, xi, times=times)
+        fields, status = solved.as_subclass(Tensor).float(), solved.status
+        for retry in range(1, MAX_ATTEMPTS):
+            failed = torch.tensor(sorted(solved.failures()), dtype=torch.int64)
+            if not len(failed):
+                break
+            attempt[failed] = retry
+            u0, again = self.sample(split, rows[failed], seed=seed, attempt=attempt[failed], device=device)
+            solved = self.solve(u0, again, times=times)
+            fields[failed.to(device)] = solved.as_subclass(Tensor).float()
+            status[failed] = solved.status
+            solved = as_fields(fields, times, status)
+        return fields, xi, status, attempt
+
+
+@dataclass(frozen=True)
+class SteppedSystem(System):
+    """A system without a closed form: it supplies a stepper and a stable step, the march does the rest."""
+
+    dt: float = math.nan  # largest time step
+    max_steps: int = 1_000_000
+    tail_limit: ClassVar[float] = math.inf  # share of grid-scale energy that counts as under-resolved
+
+    @abstractmethod
+    def stepper(self, xi: Tensor, like: Tensor) -> Stepper:
+        """The stepper for rows xi (B,P) whose solver grid, dtype and device are those of `like`."""
+
+    def _solve(self, u0: Tensor, xi: Tensor, times: list[float], t0: float) -> tuple[Tensor, Tensor]:
+        march = March(self.stepper(xi, u0), len(u0), self.dt, self.max_steps, self.tail_limit)
+        return march.run(u0, times, t0)
+
+    def solve_reference(self, u0: Tensor, xi: Tensor) -> Tensor:
+        """The same discretisation in space with half the time step."""
+        return replace(self, dt=self.dt / 2).solve(u0, xi).as_subclass(Tensor)
+
+
+def relative_l2(u: Tensor, v: Tensor) -> Tensor:
+    """|u - v| / |v| of each row over all other axes, (B,) float64."""
+    u, v = u.double().flatten(1), v.double().flatten(1)
+    return (u - v).norm(dim=1) / v.norm(dim=1).clamp(min=1e-300)
+
+
+def switches_error(system: type[System], name: str, known: Sequence[str]) -> ConfigError:
+    hint = did_you_mean(name, known) or "."
+    return ConfigError(f"{system.name} has no switch {name!r}{hint} Its switches: {', '.join(known) or 'none'}.")
+
+
+def _as_rows(index: Index) -> Tensor:
+    rows = torch.as_tensor([index] if isinstance(index, int) else list(index) if isinstance(index, range) else index)
+    rows = rows.to("cpu", torch.int64).reshape(-1)
+    if len(rows) == 0 or int(rows.min()) < 0 or int(rows.max()) >= 2**31:
+        raise DataError(f"Trajectory numbers must be whole numbers from 0 to 2^31-1; got {index!r}.")
+    return rows
+
+
+def _chunks(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    """[start, stop) cut at the multiples of `size`."""
+    cuts = [start, *range((start // size + 1) * size, stop, size), stop]
+    return list(pairwise(cuts)) if stop > start else []

@@ -1,0 +1,147 @@
+"""What Burgers and Heat share: a periodic axis, a diffusivity, and a random forcing of five travelling sines.
+
+    F(t,x) = sum_{j=1..5} A_j sin(omega_j t + 2 pi l_j x / L + phi_j)
+    A in [-.5,.5]   omega in [-.4,.4]   l in {1,2,3}   phi in [0,2 pi]        L = 16
+
+Diffusivity (log-uniform) and the twenty forcing numbers belong to an environment; the initial condition is an
+independent sum of five sines of the same law, without omega, drawn for every trajectory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.seeds import Draws
+from pdejepa.systems.base import System
+from pdejepa.systems.modes import cell_mean_factor, sine_sum
+from pdejepa.systems.structure import Parameter, Split, Structure, Term
+
+N_SINES = 5
+DIFFUSIVITY = (1e-3, 5.0)
+OOD_DIFFUSIVITY = (5.0, 10.0)
+
+
+def _forcing_parameters() -> tuple[Parameter, ...]:
+    laws = (
+        ("forcing_amplitude", "A", "amplitude of forcing sine", (-0.5, 0.5), (-100.0, 100.0), "uniform", 0.0),
+        (
+            "forcing_frequency",
+            "omega",
+            "angular frequency of forcing sine",
+            (-0.4, 0.4),
+            (-100.0, 100.0),
+            "uniform",
+            0.0,
+        ),
+        ("forcing_mode", "l", "whole waves of forcing sine per domain", (1.0, 3.0), (1.0, 40.0), "one of {1,2,3}", 1.0),
+        ("forcing_phase", "phi", "phase of forcing sine", (0.0, 2 * math.pi), (-100.0, 100.0), "uniform", 0.0),
+    )
+    return tuple(
+        Parameter(
+            f"{name}_{j}",
+            f"{symbol}_{j}",
+            f"{meaning} {j}",
+            train,
+            limits,
+            law,
+            choices=tuple(float(k) for k in range(1, 41)) if name == "forcing_mode" else (),
+            default=default,
+        )
+        for name, symbol, meaning, train, limits, law, default in laws
+        for j in range(1, N_SINES + 1)
+    )
+
+
+@dataclass(frozen=True)
+class ForcedSystem(System):
+    """Grid, times, splits, random laws and forcing of Burgers and Heat."""
+
+    fields = ("u",)
+    axes_names = ("x",)
+    parameters = (
+        Parameter(
+            "diffusivity",
+            "beta",
+            "diffusion coefficient",
+            DIFFUSIVITY,
+            (0.0, 100.0),
+            "log-uniform",
+            "length^2/time",
+            ood="log-uniform [5, 10]",
+        ),
+        *_forcing_parameters(),
+    )
+    structure = Structure(
+        terms=(Term("diffusivity", "beta", lambda xi: xi["diffusivity"], "rms", "u_xx"),),
+        has_shared=True,
+        periodic_axes=(True,),
+        padding="circular",
+        forcing="time",
+    )
+
+    n_points: int = 256
+    length: float = 16.0
+    is_cell_mean = False  # whether values are means over cells (finite volumes) or point values
+
+    @property
+    def dx(self) -> float:
+        return self.length / self.n_points
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        return (
+            Split("train", 12_000, 1_200, "diffusivity in the training range"),
+            Split("valid", 120, 12, "as train, other environments and waves"),
+            Split("test", 120, 12, "as train, other environments and waves"),
+            Split("ood", 120, 12, "diffusivity in [5, 10], beyond the training range", is_ood=True, is_ours=True),
+        )
+
+    @property
+    def axes(self) -> dict[str, Tensor]:
+        return {"x": torch.arange(self.n_points, dtype=torch.float64) * self.dx}
+
+    @property
+    def raw_times(self) -> Tensor:
+        return torch.linspace(0.0, 4.0, 250, dtype=torch.float64)
+
+    @property
+    def frame_idx(self) -> slice:
+        return slice(0, 250, 10)
+
+    def environment(self, split: Split, draws: Draws) -> Tensor:
+        low, high = OOD_DIFFUSIVITY if split.is_ood else DIFFUSIVITY
+        return torch.cat(
+            (
+                torch.exp(draws.uniform(1, math.log(low), math.log(high), at=0)),
+                draws.uniform(N_SINES, -0.5, 0.5, at=1),
+                draws.uniform(N_SINES, -0.4, 0.4, at=2),
+                draws.integers(N_SINES, 1, 3, at=3),
+                draws.uniform(N_SINES, 0.0, 2 * math.pi, at=4),
+            ),
+            dim=1,
+        )
+
+    def initial(self, draws: Draws) -> Tensor:
+        amplitude, mode = draws.uniform(N_SINES, -0.5, 0.5, at=0), draws.integers(N_SINES, 1, 3, at=1)
+        phase = draws.uniform(N_SINES, 0.0, 2 * math.pi, at=2)
+        x = self.axes["x"].to(draws.device)
+        return sine_sum(x, self.length, self._means(amplitude, mode), mode, phase)[:, None]
+
+    def forcing(self, t: float, xi: Tensor, like: Tensor) -> Tensor:
+        """F(t,x) as (B,1,N)."""
+        amplitude, omega, mode, phase = self.forcing_coefficients(xi)
+        x = self.axes["x"].to(like.device)
+        field = sine_sum(x, self.length, self._means(amplitude, mode), mode, phase + omega * t)
+        return field[:, None].to(like.dtype)
+
+    def forcing_coefficients(self, xi: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """A, omega, l, phi, each (B,5)."""
+        amplitude, omega, mode, phase = xi[:, 1:].reshape(len(xi), 4, N_SINES).unbind(1)
+        return amplitude, omega, mode, phase
+
+    def _means(self, amplitude: Tensor, mode: Tensor) -> Tensor:
+        return amplitude * cell_mean_factor(mode, self.n_points) if self.is_cell_mean else amplitude

@@ -1,0 +1,84 @@
+"""What the tests of `generate` under faults share: a cheap data set, ways to disturb it, and ways to compare."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pdejepa
+from pdejepa.core.files import Manifest
+from pdejepa.data import store
+from pdejepa.data.generate import GenerateConfig, GenerateReport, generate
+
+SOURCE = str(Path(pdejepa.__file__).parents[1])
+WORDS = ["counts.train=160", "counts.valid=20", "counts.test=20", "counts.ood=20", "rows_per_file=40"]
+
+
+def config(out: Path, **changes: Any) -> GenerateConfig:
+    """Eleven shards of a system that costs nothing."""
+    base: dict[str, Any] = {
+        "system": "advection",
+        "out": str(out),
+        "device": "cpu",
+        "rows_per_file": 4,
+        "counts": {"train": 18, "valid": 6, "test": 6, "ood": 6},
+    }
+    return GenerateConfig(**{**base, **changes})
+
+
+def run(out: Path, said: list[str] | None = None, **changes: Any) -> GenerateReport:
+    return generate(config(out, **changes), (said if said is not None else []).append)
+
+
+def manifest_bytes(root: Path) -> bytes:
+    assert Manifest.read(root).verify(root) == []
+    return (root / "manifest.json").read_bytes()
+
+
+def leftovers(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if ".tmp-" in path.name]
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pdejepa", "generate", "combined", "--out", str(out), "--device", "cpu", *WORDS]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def stop_at(number: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise `error` in the middle of writing the shard of that number, counted from 1."""
+    calls = {"n": 0}
+    fill = store._Writer._fill
+
+    def failing(self: store._Writer, *args: Any) -> None:
+        calls["n"] += 1
+        fill(self, *args)
+        if calls["n"] == number:
+            raise error
+
+    monkeypatch.setattr(store._Writer, "_fill", failing)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
