@@ -108,7 +108,9 @@ def test_rows_are_solved_independently(name: str, dtype: torch.dtype) -> None:
     assert set(together.outcome) <= {Outcome.OK, Outcome.UNDER_RESOLVED}
     for row in (0, 4):
         alone = system.solve(u0[row : row + 1], xi[row : row + 1], times=times)
-        assert float(relative_l2(plain(alone), plain(together)[row : row + 1])) < (1e-12 if dtype == torch.float64 else 1e-5)
+        assert float(relative_l2(plain(alone), plain(together)[row : row + 1])) < (
+            1e-12 if dtype == torch.float64 else 1e-5
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -376,7 +378,13 @@ PAPER_SIZES = {  # trajectories, environments
     "heat": {"train": (12_000, 1_200), "valid": (120, 12), "test": (120, 12)},
     "wave_b": {"train": (12_000, 4), "valid": (120, 4), "test": (120, 4)},
     "combined": {"train": (12_000, 1_200), "valid": (120, 12), "test": (120, 12), "ood": (120, 12)},
-    "vorticity": {"train": (12_000, 1_200), "valid": (1_200, 120), "test": (1_200, 120), "ood": (120, 12), "bridge": (120, 12)},
+    "vorticity": {
+        "train": (12_000, 1_200),
+        "valid": (1_200, 120),
+        "test": (1_200, 120),
+        "ood": (120, 12),
+        "bridge": (120, 12),
+    },
     "heterns": {
         "train": (15_000, 15),
         "valid": (1_500, 15),

@@ -56,7 +56,9 @@ def test_a_number_does_not_depend_on_how_many_are_drawn() -> None:
     assert torch.equal(draws().complex_normal(torch.arange(9))[:, [2, 7]], draws().complex_normal(torch.tensor([2, 7])))
 
 
-@pytest.mark.parametrize("change", [{"system": "burgers"}, {"split": "valid"}, {"purpose": "environment"}, {"seed": 1}, {"attempt": 1}])
+@pytest.mark.parametrize(
+    "change", [{"system": "burgers"}, {"split": "valid"}, {"purpose": "environment"}, {"seed": 1}, {"attempt": 1}]
+)
 def test_every_part_of_the_key_matters(change: dict[str, object]) -> None:
     assert not torch.isin(draws(**change).uniform(8), draws().uniform(8)).any()
 
@@ -75,7 +77,10 @@ def test_attempt_may_differ_from_row_to_row() -> None:
 
 def test_key_is_that_of_the_documented_hash() -> None:
     digest = hashlib.sha256(b"heat/train/initial/0").digest()
-    assert derive_key("heat", "train", "initial", 0) == (int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little"))
+    assert derive_key("heat", "train", "initial", 0) == (
+        int.from_bytes(digest[:4], "little"),
+        int.from_bytes(digest[4:8], "little"),
+    )
 
 
 def test_uniform_law() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from pdejepa import systems
 from tests.verification.orders import plain_table
 
 
@@ -20,6 +21,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     ]
     if not rows:
         return
+    rows.sort(key=lambda row: systems.NAMES.index(row[0]))  # several processes report in any order
     terminalreporter.section("measured orders of accuracy")
     for line in plain_table(rows):
         terminalreporter.write_line(line)

@@ -62,7 +62,9 @@ def etd_step_reusing_first_slope(
     return self.full * v + self.f1 * n_v + 2 * self.f2 * (n_a + n_b) + self.f3 * nonlinear(t + self.h, c)
 
 
-def etd_symbol_with_wrong_q(symbol: Tensor, h: float, n_points: int = 32, *, correct: Any = Etdrk4.for_symbol) -> Etdrk4:
+def etd_symbol_with_wrong_q(
+    symbol: Tensor, h: float, n_points: int = 32, *, correct: Any = Etdrk4.for_symbol
+) -> Etdrk4:
     """The stage coefficient as if the linear part were zero: Q = h/2."""
     good = correct(symbol, h, n_points)
     return Etdrk4(good.full, good.half, torch.full_like(good.q, h / 2), good.f1, good.f2, good.f3, h)

@@ -39,7 +39,9 @@ def assert_order(errors: Sequence[float], hs: Sequence[float], expected: float, 
     assert len(errors) >= 4, f"{len(errors)} refinements do not measure an order; use four or more"
     assert all(math.isfinite(error) and error > 0 for error in errors), f"errors must be finite and positive: {errors}"
     measured = slope(errors, hs)
-    assert abs(measured - expected) <= tol, f"measured order {measured:.2f}, expected {expected:g} +- {tol:g}; errors {errors}"
+    assert abs(measured - expected) <= tol, (
+        f"measured order {measured:.2f}, expected {expected:g} +- {tol:g}; errors {errors}"
+    )
 
 
 class Expectation(Protocol):
@@ -78,7 +80,9 @@ class Spectral:
         assert len(errors) >= 4, f"{len(errors)} refinements do not show spectral convergence; use four or more"
         assert errors[-1] < self.floor, f"the finest error {errors[-1]:.1e} is above {self.floor:.0e}; errors {errors}"
         coarse, fine = self._slopes(errors, hs)
-        assert fine > self.steepest, f"the slope {fine:.1f} of the finer half is below {self.steepest:g}; errors {errors}"
+        assert fine > self.steepest, (
+            f"the slope {fine:.1f} of the finer half is below {self.steepest:g}; errors {errors}"
+        )
         assert fine > coarse, f"slopes {coarse:.1f} and then {fine:.1f} do not grow; errors {errors}"
 
     def _slopes(self, errors: Sequence[float], hs: Sequence[float]) -> tuple[float, float]:
@@ -99,7 +103,9 @@ class Exact:
     bound: float
 
     def check(self, errors: Sequence[float], hs: Sequence[float]) -> None:
-        assert max(errors) < self.bound, f"the largest error {max(errors):.1e} is above {self.bound:.0e}; errors {errors}"
+        assert max(errors) < self.bound, (
+            f"the largest error {max(errors):.1e} is above {self.bound:.0e}; errors {errors}"
+        )
 
     def measure(self, errors: Sequence[float], hs: Sequence[float]) -> str:
         return f"error {max(errors):.1e}"
@@ -161,7 +167,10 @@ def cells(study: Study, errors: Sequence[float], broken: Sequence[float] | None)
 def plain_table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows under their header, in columns of equal width."""
     widths = [max(len(row[j]) for row in (HEADER, *rows)) for j in range(len(HEADER))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (HEADER, *rows)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (HEADER, *rows)
+    ]
     return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
 
 
@@ -172,5 +181,7 @@ def markdown_table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def relative_error(u: torch.Tensor | np.ndarray, v: torch.Tensor | np.ndarray) -> float:
     """|u - v| / |v| in the Euclidean norm over everything."""
-    difference, size = (np.linalg.norm(np.asarray(x, dtype=np.float64).ravel()) for x in (np.asarray(u) - np.asarray(v), v))
+    difference, size = (
+        np.linalg.norm(np.asarray(x, dtype=np.float64).ravel()) for x in (np.asarray(u) - np.asarray(v), v)
+    )
     return float(difference / size)

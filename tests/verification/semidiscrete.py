@@ -16,9 +16,13 @@ Array = np.ndarray
 Rhs = Callable[[float, Array], Array]
 
 
-def integrate(rhs: Rhs, u0: Array, t_end: float, *, method: str = "DOP853", rtol: float = 1e-12) -> Array:
+def integrate(rhs: Rhs, u0: Array, t_end: float, *, rtol: float = 1e-12) -> Array:
     """u(t_end) of u' = rhs(t, u), u(0) = u0, for an array of any shape."""
-    out = solve_ivp(lambda t, flat: rhs(t, flat.reshape(u0.shape)).ravel(), (0.0, t_end), u0.ravel(), method, rtol=rtol, atol=rtol / 10)
+
+    def flat_rhs(t: float, flat: Array) -> Array:
+        return rhs(t, flat.reshape(u0.shape)).ravel()
+
+    out = solve_ivp(flat_rhs, (0.0, t_end), u0.ravel(), "DOP853", rtol=rtol, atol=rtol / 10)
     assert out.success, out.message
     return np.asarray(out.y[:, -1].reshape(u0.shape))
 
@@ -62,7 +66,9 @@ def combined(n: int, length: float, alpha: float, beta: float, gamma: float) -> 
     def rhs(t: float, u: Array) -> Array:
         hat = np.fft.fft(u) * keep
         square = np.fft.fft(np.fft.ifft(hat).real ** 2)
-        return np.asarray(np.fft.ifft(keep * (-0.5j * alpha * k * square + (-beta * k**2 + 1j * gamma * k**3) * hat)).real)
+        return np.asarray(
+            np.fft.ifft(keep * (-0.5j * alpha * k * square + (-beta * k**2 + 1j * gamma * k**3) * hat)).real
+        )
 
     return rhs
 
@@ -125,7 +131,9 @@ KERNEL = np.array([[0.25, 0.5, 0.25], [0.5, -3.0, 0.5], [0.25, 0.5, 0.25]])
 def gray_scott(dx: float, feed: float, kill: float, diffusion: tuple[float, float] = (0.204, 0.102)) -> Rhs:
     def rhs(t: float, state: Array) -> Array:
         a, b = state
-        spread = [d * convolve(species, KERNEL, mode="wrap") / dx**2 for d, species in zip(diffusion, state, strict=True)]
+        spread = [
+            d * convolve(species, KERNEL, mode="wrap") / dx**2 for d, species in zip(diffusion, state, strict=True)
+        ]
         return np.stack((spread[0] - a * b**2 + feed * (1 - a), spread[1] + a * b**2 - (feed + kill) * b))
 
     return rhs
@@ -138,7 +146,9 @@ def gray_scott_spectral(n: int, dx: float, feed: float, kill: float) -> Rhs:
 
     def rhs(t: float, state: Array) -> Array:
         a, b = state
-        spread = [-d * np.fft.ifft2(k2 * np.fft.fft2(species)).real for d, species in zip((0.204, 0.102), state, strict=True)]
+        spread = [
+            -d * np.fft.ifft2(k2 * np.fft.fft2(species)).real for d, species in zip((0.204, 0.102), state, strict=True)
+        ]
         return np.stack((spread[0] - a * b**2 + feed * (1 - a), spread[1] + a * b**2 - (feed + kill) * b))
 
     return rhs

@@ -23,14 +23,16 @@ def advection_error(dx: float) -> float:
     x = np.arange(n) * dx
 
     def cosines(y: np.ndarray) -> np.ndarray:
-        return np.asarray(sum(a * np.cos(2 * np.pi * k * y / 128 + p) for a, k, p in ((0.5, 1, 0.1), (-0.3, 3, 2.0), (0.4, 5, 4.0))))
+        return np.asarray(
+            sum(a * np.cos(2 * np.pi * k * y / 128 + p) for a, k, p in ((0.5, 1, 0.1), (-0.3, 3, 2.0), (0.4, 5, 4.0)))
+        )
 
     solved = frame(systems.get("advection", n_points=n), cosines(x)[None], t, speed=speed)
     return relative_error(solved[0], cosines(x - speed * t))
 
 
 def duhamel(decay: float, omega: float, t: float) -> complex:
-    """The integral of e^{-decay (t-s)} e^{i omega s} over [0,t], by Gauss quadrature on pieces of at most one decay time."""
+    """The integral of e^{-decay (t-s)} e^{i omega s} over [0,t], by Gauss quadrature on pieces of one decay time."""
     points, weights = np.polynomial.legendre.leggauss(16)
     edges = np.linspace(0.0, t, 2 + math.ceil(t * (decay + abs(omega))))
     half = np.diff(edges)[:, None] / 2
@@ -44,7 +46,12 @@ def heat_mode_error(diffusivity: float, omega: float, n: int, t: float = 3.7) ->
     x = np.arange(n) * 16 / n
     start = 0.4 * np.sin(k * x + 1.0) + 0.3 * np.cos(2 * k * x)
     sines = {"forcing_amplitude_1": 0.5, "forcing_frequency_1": omega, "forcing_mode_1": 1.0, "forcing_phase_1": 0.3}
-    sines |= {"forcing_amplitude_2": -0.2, "forcing_frequency_2": -omega / 2, "forcing_mode_2": 3.0, "forcing_phase_2": 5.0}
+    sines |= {
+        "forcing_amplitude_2": -0.2,
+        "forcing_frequency_2": -omega / 2,
+        "forcing_mode_2": 3.0,
+        "forcing_phase_2": 5.0,
+    }
     solved = frame(system, start[None], t, diffusivity=diffusivity, **sines)
     fade = [math.exp(-diffusivity * (k * mode) ** 2 * t) for mode in (1, 2)]
     exact = 0.4 * fade[0] * np.sin(k * x + 1.0) + 0.3 * fade[1] * np.cos(2 * k * x)

@@ -53,7 +53,7 @@ def test_burgers_statistics() -> None:
 
 
 def stratified_flows(system: systems.System, n: int, every: int = 1, device: str = "cpu") -> Tensor:
-    """Of n flows whose viscosities cover the training range evenly, the middle one of every few; solved ten at a time."""
+    """Of n flows whose viscosities cover the training range evenly, the middle one of every few."""
     viscosity, fields = 1e-3 + 9e-3 * (torch.arange(n, dtype=torch.float64) + 0.5) / n, []
     for rows in torch.arange(every // 2, n, every).split(10):
         u0, _ = system.sample("train", rows, device=device)
@@ -67,9 +67,9 @@ def stratified_flows(system: systems.System, n: int, every: int = 1, device: str
 def test_vorticity_turns_by_31_degrees() -> None:
     """120 flows on the 128 x 128 stand-in, corrected for its grid.
 
-    A stencil of order two on 128 points bends trajectories too little: 29.0 +- 0.1 degrees.  The same flows on 256 points
-    tell by how much (+1.3 over the range of viscosities); the remaining way to the benchmark's 512 points is a quarter of
-    that or a little less, as befits second order (four flows: 27.88, 29.11, 29.39 degrees on 128, 256, 512 points).
+    A stencil of order two on 128 points bends trajectories too little: 29.0 +- 0.1 degrees.  The same flows on 256
+    points tell by how much (+1.3 over the range of viscosities); the remaining way to the benchmark's 512 points is a
+    quarter of that, as befits second order (four flows: 27.88, 29.11, 29.39 degrees on 128, 256, 512 points).
     """
     coarse = systems.get("vorticity").at_size("tiny")
     fine = replace(coarse, solver_grid=256, dt=coarse.dt / 2)
@@ -107,7 +107,7 @@ def test_gray_scott_keeps_a_pattern(split: str) -> None:
 
 @pytest.mark.slow
 def test_heterns_statistics() -> None:
-    """Rms vorticity grows as the forcing feeds it; at t = 1 it is that of the random start (0.185) and 0.1 t of force."""
+    """Rms vorticity grows as the forcing feeds it; at t = 1 it is made of the start (0.185) and of 0.1 by the force."""
     system = systems.get("heterns").at_size("tiny")
     u0, _ = system.sample("train", range(8))
     solved = system.solve(u0, viscosity=1e-5, forcing_frequency=2.0, times=[1.0, 10.0, 20.0])

@@ -78,7 +78,7 @@ def test_heat_without_diffusion_integrates_a_standing_force() -> None:
 # ---- Wave-B ----------------------------------------------------------------------------------------------------
 @cache
 def chebyshev_wave(n: int, code: str, dt: float) -> tuple[np.ndarray, np.ndarray]:
-    """exp(dt A) on interior (u, u_t), and the map from interior values to all values, through Chebyshev coefficients."""
+    """exp(dt A) on interior (u, u_t), and the map from interior to all values, through Chebyshev coefficients."""
     nodes = -np.cos(np.pi * np.arange(n) / (n - 1))
     to_series = np.linalg.inv(series.chebvander(nodes, n - 1))
     slopes = [series.chebder(unit) for unit in np.eye(n)]

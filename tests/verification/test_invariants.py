@@ -26,7 +26,10 @@ def arakawa_sums() -> list[float]:
     """Mean of J, psi J and omega J for random fields, relative to their sizes."""
     psi, omega = random_fields()
     tendency = arakawa.jacobian(arakawa.neighbours(psi), arakawa.neighbours(omega), 0.1)
-    return [float((factor * tendency).sum() / (factor * tendency).abs().sum()) for factor in (torch.ones_like(psi), psi, omega)]
+    return [
+        float((factor * tendency).sum() / (factor * tendency).abs().sum())
+        for factor in (torch.ones_like(psi), psi, omega)
+    ]
 
 
 def test_arakawa_keeps_mean_energy_and_enstrophy() -> None:
@@ -87,7 +90,7 @@ def test_diffusion_only_takes_energy() -> None:
 
 
 def test_burgers_keeps_its_mean_and_its_bounds() -> None:
-    """Unforced: mass to rounding, values within the first ones, total variation never grows (up to WENO's small excess)."""
+    """Unforced: mass to rounding; range and total variation never grow, up to WENO's small excess."""
     system = systems.get("burgers")
     u0, _ = system.sample("train", range(6))
     solved = system.solve(u0 + 0.3, diffusivity=1e-3, times=[0.0, 1.0, 2.0, 4.0]).as_subclass(Tensor)[:, :, 0]
@@ -127,7 +130,10 @@ def test_invariants_hold_on_generated_data(name: str) -> None:
 @pytest.mark.parametrize("name", systems.NAMES)
 def test_invariants_notice_damage(name: str) -> None:
     """Noise of a tenth of the fields' size must break at least one check."""
-    smaller = {"heterns": {"n_points": 16, "solver_grid": 16, "dt": 0.1}, "vorticity": {"n_points": 16, "solver_grid": 16}}
+    smaller = {
+        "heterns": {"n_points": 16, "solver_grid": 16, "dt": 0.1},
+        "vorticity": {"n_points": 16, "solver_grid": 16},
+    }
     system = systems.get(name, **smaller.get(name, {}))
     made = system.generate("train", 2)
     fields = made.fields.double()

@@ -50,7 +50,7 @@ def test_change_of_cells_keeps_the_function(n: int) -> None:
 
 
 def test_burgers_initial_state_and_forcing_are_cell_means() -> None:
-    """Halving the cells halves nothing: two neighbours of a fine grid average to a coarse cell, up to the half-cell shift."""
+    """The same law on twice as many cells, brought back, is the same state and the same force."""
     coarse, fine = systems.get("burgers"), systems.get("burgers", n_points=512)
     u0, xi = coarse.sample("train", range(5))
     fine_u0, _ = fine.sample("train", range(5))
@@ -70,7 +70,9 @@ def test_combined_carries_a_kdv_soliton() -> None:
 
     errors = []
     for dt in (1e-3, 5e-4):
-        solved = replace(system, dt=dt).solve(soliton(14.0)[None, None], advection=6.0, diffusivity=0.0, dispersion=1.0, times=[0.5])
+        solved = replace(system, dt=dt).solve(
+            soliton(14.0)[None, None], advection=6.0, diffusivity=0.0, dispersion=1.0, times=[0.5]
+        )
         assert solved.outcome[0].label == "ok"
         errors.append(relative_error(solved[0, 0, 0], soliton(18.5)))
     assert errors[1] < 5e-7
@@ -172,7 +174,9 @@ def test_heterns_mean_drifts_with_the_mean_of_the_forcing(m: float) -> None:
     xi = system.xi(viscosity=1e-3, forcing_frequency=m)
     solved = system.solve(u0, xi, times=[1.0, 4.0]).as_subclass(Tensor)
     drift = float(system.forcing(0.0, xi, u0).mean())
-    assert torch.allclose(solved.mean((-2, -1)).flatten(), drift * torch.tensor([1.0, 4.0], dtype=torch.float64), atol=1e-12)
+    assert torch.allclose(
+        solved.mean((-2, -1)).flatten(), drift * torch.tensor([1.0, 4.0], dtype=torch.float64), atol=1e-12
+    )
 
 
 def test_heterns_transport_is_the_advective_form() -> None:

@@ -74,7 +74,9 @@ def test_heterns_without_forcing_equals_exponax() -> None:
     smooth = smooth * ((k[:, None] < 6) & (torch.arange(n // 2 + 1) < 6))
     start = torch.fft.irfft2(smooth, s=(n, n))[0].numpy()
     # their stream function has the other sign
-    stepper = exponax.stepper.NavierStokesVorticity(2, 1.0, n, 1e-3, diffusivity=2e-3, vorticity_convection_scale=-1.0, order=4)
+    stepper = exponax.stepper.NavierStokesVorticity(
+        2, 1.0, n, 1e-3, diffusivity=2e-3, vorticity_convection_scale=-1.0, order=4
+    )
     theirs = march(stepper, start, 1000)
     solved = ours(system, start, 1.0, viscosity=2e-3, forcing_frequency=0.0) - 0.1
     assert relative_error(solved, theirs) < 1e-7
@@ -88,7 +90,9 @@ def test_vorticity_approaches_exponax() -> None:
         x, y = (axis * 2 * np.pi / n for axis in np.ogrid[:n, :n])
         start = (np.sin(x) * np.cos(2 * y) + 0.5 * np.cos(x + y))[None]
         if n == 32:
-            stepper = exponax.stepper.NavierStokesVorticity(2, 2 * math.pi, n, 5e-3, diffusivity=0.02, vorticity_convection_scale=-1.0, order=4)
+            stepper = exponax.stepper.NavierStokesVorticity(
+                2, 2 * math.pi, n, 5e-3, diffusivity=0.02, vorticity_convection_scale=-1.0, order=4
+            )
             theirs = march(stepper, start, 200)
         system = systems.get("vorticity", n_points=n, solver_grid=n, dt=0.02)
         solved = ours(system, start, 1.0, viscosity=0.02)[:, :: n // 32, :: n // 32]

@@ -56,7 +56,9 @@ def test_combined_equals_scipy(row: int) -> None:
 def test_vorticity_equals_scipy(viscosity: float) -> None:
     system = systems.get("vorticity", n_points=32, solver_grid=32)
     u0, _ = system.sample("train", 2, dtype=torch.float64)
-    truth = semidiscrete.integrate(semidiscrete.vorticity(32, 2 * math.pi, viscosity), u0[0, 0].numpy(), 0.5, rtol=1e-10)
+    truth = semidiscrete.integrate(
+        semidiscrete.vorticity(32, 2 * math.pi, viscosity), u0[0, 0].numpy(), 0.5, rtol=1e-10
+    )
     solved = last_frame(system, u0, system.xi(viscosity=viscosity), 0.5)
     assert relative_error(solved[0, 0], truth) < 1e-6
 

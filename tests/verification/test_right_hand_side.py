@@ -65,11 +65,13 @@ def test_wave_b_rhs_is_the_derivative_of_the_solution() -> None:
 
 
 def test_vorticity_rhs_is_the_limit_of_the_stencil_solver() -> None:
-    """`rhs` is spectral on the stored grid, the solver second order on a finer one: they meet as that grid is refined."""
+    """`rhs` is spectral on the stored grid, the solver second order on a finer one; they meet as that is refined."""
     errors = []
     for grid in (32, 64, 128):
         system = systems.get("vorticity", n_points=32, solver_grid=grid, dt=0.01)
-        x, y = (2 * math.pi * axis / grid for axis in torch.meshgrid(*(torch.arange(grid).double(),) * 2, indexing="ij"))
+        x, y = (
+            2 * math.pi * axis / grid for axis in torch.meshgrid(*(torch.arange(grid).double(),) * 2, indexing="ij")
+        )
         u0 = (torch.sin(x) * torch.cos(2 * y) + 0.6 * torch.cos(2 * x - y))[None, None]
         xi = system.xi(viscosity=5e-3)
         now, slope = slope_of_frames(system, u0, xi, 0.5, 1e-2)

@@ -28,7 +28,7 @@ from pathlib import Path
 from pdejepa.core.errors import DataError, ParameterError, ResourceError
 from pdejepa.core.files import MANIFEST_NAME, Manifest, sha256_file
 from pdejepa.core.progress import progress
-from pdejepa.data.findings import Report
+from pdejepa.data.findings import Report, counted
 from pdejepa.data.frames import FrameFaults, tell_frames
 from pdejepa.data.hdf5_safety import Problem
 from pdejepa.data.inspector import Inspector
@@ -132,7 +132,7 @@ def _check_manifest(report: Report, manifest: Manifest) -> bool:
     for name in sorted(present - set(manifest.files)):
         report.add("manifest", "failed", f"{name} is not in the manifest, but loaders would read it. Remove it.")
     if not report.failures:
-        report.add("manifest", "ok", f"{len(manifest.files)} files have the recorded sizes and hashes")
+        report.add("manifest", "ok", f"sizes and hashes of {counted(len(manifest.files), 'file')} are those recorded")
     return not report.failures
 
 
@@ -179,12 +179,12 @@ def _tell_problems(report: Report, problems: list[Problem], n_files: int) -> boo
     for problem in faults[:MAX_PROBLEMS_TOLD]:
         report.add("format", "failed", f"{problem}.")
     if len(faults) > MAX_PROBLEMS_TOLD:
-        report.add("format", "failed", f"and {len(faults) - MAX_PROBLEMS_TOLD:,} more problems of format.")
+        report.add("format", "failed", f"and {counted(len(faults) - MAX_PROBLEMS_TOLD, 'more problem')} of format.")
     for problem in problems:
         if problem.is_warning:
             report.add("format", "reported", str(problem))
     if not faults:
-        report.add("format", "ok", f"{n_files} files follow The Well's layout and agree with one another")
+        report.add("format", "ok", f"The Well's layout and the same declarations in {counted(n_files, 'file')}")
     return not faults
 
 

@@ -16,16 +16,18 @@ import torch
 from pdejepa.core.errors import DataError, ParameterError
 from pdejepa.core.progress import Progress, progress
 from pdejepa.core.seeds import Draws
-from pdejepa.data.findings import Report
+from pdejepa.data.findings import Report, counted
 from pdejepa.data.frames import FrameFaults, blocks, rows_in_words, tell_frames
 from pdejepa.data.hdf5_safety import open_hdf5
 from pdejepa.data.plan import build_system
 from pdejepa.data.reader import Dataset
+from pdejepa.data.shard import ShardFile
 from pdejepa.solve.outcome import Outcome, count_outcomes
 from pdejepa.systems import NAMES, System
 from pdejepa.systems.structure import Check, Parameter, Split
 
 ROUNDING = 1e-6  # coordinates, times and scalars are stored in float32
+SHARD_KEYS = ("system", "size", "seed", "raw_frames", "switches")
 LAW_ROUNDING = 1e-12  # exp and log may differ in the last bits from machine to machine
 
 
@@ -37,8 +39,7 @@ class ContentChecks:
     report: Report
     system: System
     counts: dict[str, int]
-    seed: int
-    raw_frames: bool
+    shard_config: dict[str, Any]  # what every file must say about how it was made
     worst: dict[str, Check] = field(default_factory=dict)  # invariants over all rows, by name
     seen: dict[bytes, tuple[str, int]] = field(default_factory=dict)  # (u0, xi) -> where it was met
 
@@ -59,7 +60,15 @@ class ContentChecks:
             "seed": stored["seed"],
             "trajectories": {split: data.n(split) for split in data.splits},
         }
-        return cls(data, report, system, stored["counts"], int(stored["seed"]), bool(stored["raw_frames"]))
+        return cls(data, report, system, stored["counts"], {key: stored[key] for key in SHARD_KEYS})
+
+    @property
+    def seed(self) -> int:
+        return int(self.shard_config["seed"])
+
+    @property
+    def raw_frames(self) -> bool:
+        return bool(self.shard_config["raw_frames"])
 
     @property
     def times(self) -> torch.Tensor:
@@ -68,7 +77,11 @@ class ContentChecks:
     # ---- declarations ------------------------------------------------------------------------------------
     def check_declarations(self) -> bool:
         """Names, grid, times and numbers of rows are those that the system and the configuration say."""
-        wrong = [*self._wrong_names(), *self._wrong_coordinates()]
+        wrong = self._wrong_splits()
+        for split in self.data.splits:
+            for path in self.data.shards(split):
+                name = path.relative_to(self.report.root).as_posix()
+                wrong += [f"{name}: {sentence}" for sentence in self._wrong_shard(self.data.shard(path))]
         if not wrong:
             wrong = [sentence for split in self.data.splits for sentence in self._wrong_rows(split)]
         for sentence in wrong:
@@ -78,26 +91,29 @@ class ContentChecks:
             self.report.add("declarations", "ok", sentence)
         return not wrong
 
-    def _wrong_names(self) -> list[str]:
-        data, system = self.data, self.system
-        known = {split.name for split in system.splits}
-        pairs = {
-            "fields": (data.field_names, system.fields),
-            "parameters": (data.parameter_names, system.parameter_names),
-            "axes": (tuple(data.axes), tuple(system.axes)),
-            "splits": (tuple(sorted(data.splits)), tuple(sorted(set(self.counts) & known))),
-        }
-        return [f"the {what} are {got}, expected {wanted}" for what, (got, wanted) in pairs.items() if got != wanted]
+    def _wrong_splits(self) -> list[str]:
+        known = {split.name for split in self.system.splits}
+        got, wanted = set(self.data.splits), set(self.counts) & known
+        return [] if got == wanted else [f"the splits are {sorted(got)}, the configuration says {sorted(wanted)}"]
 
-    def _wrong_coordinates(self) -> list[str]:
-        wanted = {"time": self.times, **self.system.axes}
-        found = []
+    def _wrong_shard(self, shard: ShardFile) -> list[str]:
+        """One file against the system: names, how it says it was made, coordinates."""
+        system = self.system
+        pairs = {
+            "fields": (shard.field_names, system.fields),
+            "parameters": (shard.parameter_names, system.parameter_names),
+            "axes": (shard.axes_names, tuple(system.axes)),
+            "settings in its provenance": (shard.config, self.shard_config),
+        }
+        found = [f"the {what} are {got}, expected {wanted}" for what, (got, wanted) in pairs.items() if got != wanted]
+        if found:
+            return found
+        wanted = {"time": self.times, **system.axes}
         for name, expected in wanted.items():
-            got = self.data.times if name == "time" else self.data.axes.get(name)
-            nodes = expected.numpy()
+            got, nodes = shard.times() if name == "time" else shard.axes[name], expected.numpy()
             size = float(np.abs(nodes).max()) or 1.0
-            if got is None or got.shape != nodes.shape or np.abs(got - nodes).max() > ROUNDING * size:
-                found.append(f"the stored {name} coordinates are not those of {self.system.name}")
+            if got.shape != nodes.shape or np.abs(got - nodes).max() > ROUNDING * size:
+                found.append(f"the stored {name} coordinates are not those of {system.name}")
         return found
 
     def _wrong_rows(self, split: str) -> list[str]:
@@ -142,7 +158,7 @@ class ContentChecks:
         tell_frames(self.report, split, faults, is_ours=True)
         for row, (other, at) in twice[:3]:
             told = f"trajectory {row} of {split} has the first frame and the parameters of {other} {at}"
-            self.report.add("splits", "failed", f"{told} ({len(twice)} such pairs).")
+            self.report.add("splits", "failed", f"{told} ({counted(len(twice), 'such pair')}).")
         self._tell_outcomes(split)
 
     def _repeated_pairs(
@@ -201,8 +217,8 @@ class ContentChecks:
         size = np.maximum(np.abs(expected), 1e-300)
         wrong = np.flatnonzero((np.abs(xi - expected) > LAW_ROUNDING * size).any(1)).tolist()
         if wrong:
-            told = f"{len(wrong)} trajectories ({rows_in_words(wrong)}) do not carry the parameters that seed"
-            self.report.add("splits", "failed", f"{split.name}: {told} {self.seed} draws for them.")
+            told = f"other parameters than seed {self.seed} draws in {counted(len(wrong), 'trajectory')}"
+            self.report.add("splits", "failed", f"{split.name}: {told} ({rows_in_words(wrong)}).")
 
     def _check_range(self, split: Split, xi: np.ndarray) -> None:
         """In distribution: inside the training box.  Out of it: beyond or on its border, or a value train has not."""
@@ -210,14 +226,14 @@ class ContentChecks:
         if not split.is_ood:
             wrong = np.flatnonzero(~np.all(inside, axis=0)).tolist()
             if wrong:
-                told = f"{len(wrong)} trajectories ({rows_in_words(wrong)}) lie outside the training range"
-                self.report.add("splits", "failed", f"{split.name}: {told}.")
+                told = f"outside the training range: {counted(len(wrong), 'trajectory')}"
+                self.report.add("splits", "failed", f"{split.name}: {told} ({rows_in_words(wrong)}).")
             return
         is_new = [self._is_new(j, parameter, xi[:, j]) for j, parameter in enumerate(self.system.parameters)]
         wrong = np.flatnonzero(~np.any(is_new, axis=0)).tolist()
         if wrong:
-            told = f"{len(wrong)} trajectories ({rows_in_words(wrong)}) lie inside the training range"
-            self.report.add("splits", "failed", f"{split.name} is out of distribution, but {told}.")
+            told = f"out of distribution by name, but inside the training range: {counted(len(wrong), 'trajectory')}"
+            self.report.add("splits", "failed", f"{split.name}: {told} ({rows_in_words(wrong)}).")
 
     def _is_new(self, j: int, parameter: Parameter, values: np.ndarray) -> np.ndarray:
         low, high = parameter.train
@@ -247,7 +263,7 @@ def _read_config(report: Report) -> dict[str, Any]:
     path = report.root / "config.json"
     try:
         stored = dict(json.loads(path.read_bytes()))
-        missing = {"system", "size", "seed", "raw_frames", "switches", "counts"} - set(stored)
+        missing = {*SHARD_KEYS, "counts"} - set(stored)
         if missing:
             raise ValueError(f"{sorted(missing)[0]} is missing")
     except (OSError, ValueError, TypeError) as error:

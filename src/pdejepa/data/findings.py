@@ -170,6 +170,12 @@ def numbers(finding: Finding) -> str:
     return f" ({show(finding.value)}{bound})"
 
 
+def counted(n: int, word: str) -> str:
+    """`1 file`, `2 trajectories`."""
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{n:,} {word if n == 1 else plural}"
+
+
 def show(number: float | None) -> str:
     return "" if number is None else f"{number:.3g}"
 

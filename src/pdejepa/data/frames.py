@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pdejepa.data.findings import Report
+from pdejepa.data.findings import Report, counted
 from pdejepa.data.shard import ShardFile
 
 BLOCK_BYTES = 32_000_000  # float32 values held at once
@@ -67,16 +67,16 @@ def rows_in_words(rows: dict[int, int] | list[int]) -> str:
 
 def tell_frames(report: Report, split: str, faults: FrameFaults, is_ours: bool) -> None:
     """Frames of one split; an unmoving frame is a fault in our own data, and worth a word in others'."""
-    if faults.not_finite:
-        n, first = len(faults.not_finite), min(faults.not_finite.values())
-        word = "trajectory contains" if n == 1 else "trajectories contain"
-        where = f"({split}: {rows_in_words(faults.not_finite)}), first at frame {first}"
-        report.add("frames", "failed", f"{n} {word} non-finite values {where}.")
-    for rows, what in ((faults.constant, "constant in space"), (faults.repeated, "equal to the frame before")):
+    kinds = (
+        (faults.not_finite, "non-finite values", True),
+        (faults.constant, "frames that are constant in space", is_ours),
+        (faults.repeated, "frames equal to the one before", is_ours),
+    )
+    for rows, what, is_fault in kinds:
         if rows:
+            who = f"{counted(len(rows), 'trajectory')} contain{'s' if len(rows) == 1 else ''}"
             where = f"({split}: {rows_in_words(rows)}), first at frame {min(rows.values())}"
-            report.add(
-                "frames", "failed" if is_ours else "reported", f"{len(rows)} trajectories have frames {what} {where}."
-            )
-    if not (faults.not_finite or faults.constant or faults.repeated):
-        report.add("frames", "ok", f"{split}: {faults.n_rows:,} trajectories are finite, no frame constant or repeated")
+            report.add("frames", "failed" if is_fault else "reported", f"{who} {what} {where}.")
+    if not any(rows for rows, _, _ in kinds):
+        told = f"{counted(faults.n_rows, 'trajectory')}, all finite, no frame constant or repeated"
+        report.add("frames", "ok", f"{split}: {told}")

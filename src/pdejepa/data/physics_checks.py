@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pdejepa.core.progress import progress
 from pdejepa.data.content_checks import ContentChecks
-from pdejepa.data.findings import Report, show
+from pdejepa.data.findings import Report, counted, show
 from pdejepa.data.reader import Dataset
 from pdejepa.solve.outcome import Outcome
 from pdejepa.systems.base import SteppedSystem, relative_l2
@@ -70,7 +70,7 @@ class PhysicsChecks:
         plan, is_reduced = self._plan()
         self.report.settings["device"] = self.device.type
         if is_reduced:
-            say(f"{self._cost()} Checking {_count(list(range(sum(plan.values()))))}; --samples asks for more.")
+            say(f"{self._cost()} Checking {counted(sum(plan.values()), 'row')}; --samples asks for more.")
         left_out = [split for split in self.data.splits if split not in plan]
         if left_out:
             self.report.add("reproduction", "skipped", f"{', '.join(left_out)}: not solved again. {self._cost()}")
@@ -142,7 +142,7 @@ class PhysicsChecks:
         error = channel_error(sample.stored, fresh)
         for split in dict.fromkeys(sample.split):
             rows = sample.rows(split)
-            told = f"{split}: {_count(rows)} solved again {'have' if len(rows) > 1 else 'has'} the stored values"
+            told = f"{split}: stored values against solving {counted(len(rows), 'row')} again"
             self.report.judge("reproduction", told, float(error[rows].max()), bound)
         changed = [i for i in range(len(error)) if int(solved.status[i]) != int(sample.status[i])]
         if changed:
@@ -160,11 +160,11 @@ class PhysicsChecks:
         for split in dict.fromkeys(sample.split):
             rows = [i for i in sample.rows(split) if not is_marked[i]]
             if rows:
-                told = f"{split}: {_count(rows)} against: {system.reference.refined}"
+                told = f"{split}: {counted(len(rows), 'row')} against: {system.reference.refined}"
                 self.report.judge("reference", told, float(error[rows].max()), system.reference.bound)
         marked = is_marked.nonzero().flatten().tolist()
         if marked:
-            told = f"{_count(marked)} marked under-resolved, against: {system.reference.refined}"
+            told = f"{counted(len(marked), 'row')} marked under-resolved, against: {system.reference.refined}"
             self.report.add("reference", "reported", told, float(error[marked].max()))
 
     def _tell_refinement(self, sample: Sample) -> None:
@@ -195,9 +195,10 @@ class PhysicsChecks:
         for told in dead:
             self.report.add("parameters", "failed", f"a parameter without effect: {told}.", kind="physics")
         if not dead:
-            n = len(system.parameters)
-            told = f"{'each of ' if n > 1 else 'the '}{n} parameter{'s' if n > 1 else ''} changes the solution"
-            self.report.add("parameters", "ok", f"{told}; smallest relative change for a small step", weakest)
+            told = (
+                f"{counted(len(system.parameters), 'parameter')}, each moved a little, change the solution by at least"
+            )
+            self.report.add("parameters", "ok", told, weakest)
 
     def _default_frames(self, fields: Tensor) -> Tensor:
         return fields[:, self.content.system.frame_idx] if self.content.raw_frames else fields
@@ -223,7 +224,3 @@ def _moved(parameter: Parameter, value: float) -> float:
     low, high = parameter.train
     step = STEP_SHARE * (high - low)
     return value + step if value + step <= parameter.limits[1] else value - step
-
-
-def _count(rows: list[int]) -> str:
-    return f"{len(rows)} row{'s' if len(rows) > 1 else ''}"

@@ -30,6 +30,7 @@ from pdejepa.draw.panels import (
     label_axes,
     new_figure,
     pick_frames,
+    span,
     time_label,
 )
 
@@ -86,7 +87,7 @@ def _line_figure(
         values = fields[:, channel]  # (T,N)
         panel.plot(axes[0], values[0], color="#bbbbbb", linewidth=1.0)
         curves += panel.plot(axes[0], values[0], color=sequential()(0.1), linewidth=1.8)
-        panel.set_xlim(float(axes[0].min()), float(axes[0].max()))
+        span(panel, axes[0])
         panel.set_ylim(*_room(scale_range(values)))
         panel.grid(color="#dddddd", linewidth=0.5)
         label_axes(panel, names[0], name)

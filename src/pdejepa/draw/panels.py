@@ -88,6 +88,12 @@ def edges(points: np.ndarray) -> np.ndarray:
     return np.concatenate(([first], middle, [last]))
 
 
+def span(panel: Axes, points: np.ndarray) -> None:
+    """Let a panel of curves reach from the first to the last point."""
+    if len(points) > 1:
+        panel.set_xlim(float(points.min()), float(points.max()))
+
+
 def draw_mesh(panel: Axes, across: np.ndarray, up: np.ndarray, values: np.ndarray, scale: Scale) -> Any:
     """An image of values (len(up), len(across)) at the true coordinates."""
     return panel.pcolormesh(edges(across), edges(up), values, cmap=scale.colours, norm=scale.norm, rasterized=True)
@@ -110,7 +116,7 @@ def add_colour_bar(figure: Figure, panels: Any, scale: Scale, label: str, **opti
     bar = figure.colorbar(mappable, ax=panels, extend=scale.extend, **options)
     bar.ax.tick_params(labelsize=SMALL, length=2, width=0.5)
     bar.ax.yaxis.offsetText.set_fontsize(SMALL)
-    bar.formatter.set_powerlimits((-3, 4))
+    bar.formatter.set_powerlimits((-3, 4))  # type: ignore[attr-defined]
     bar.outline.set_linewidth(0.5)
     if len(label) <= 3:
         bar.set_label(label, size=NORMAL, rotation=0, labelpad=8, va="center")

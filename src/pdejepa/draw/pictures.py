@@ -33,6 +33,7 @@ from pdejepa.draw.panels import (
     label_axes,
     new_figure,
     pick_frames,
+    span,
     time_label,
 )
 
@@ -97,7 +98,7 @@ def _profiles(panel: Axes, times: np.ndarray, x: np.ndarray, values: np.ndarray)
         style = dashes[number % len(dashes)]
         label = time_label(times[i], times)
         panel.plot(x, values[i], color=colour, linestyle=style, linewidth=1.4, label=label)
-    panel.set_xlim(float(x.min()), float(x.max()))
+    span(panel, x)
     panel.grid(color="#dddddd", linewidth=0.5)
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
     panel.legend(fontsize=SMALL, frameon=False, ncols=len(chosen), handlelength=1.8, columnspacing=1.0, **place)

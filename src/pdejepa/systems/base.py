@@ -26,6 +26,7 @@ from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
 from pdejepa.solve.outcome import Fields, as_fields
+from pdejepa.systems.parameters import build_xi, check_xi
 from pdejepa.systems.structure import (
     Check,
     Coefficients,
@@ -161,53 +162,11 @@ class System(ABC):
     # ---- parameters ----------------------------------------------------------------------------------------
     def xi(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Tensor:
         """Named parameters -> (B,P) float64 in the order of `parameters`; numbers broadcast against sequences."""
-        given = {**(values or {}), **named}
-        unknown = [name for name in given if name not in self.parameter_names]
-        missing = [p.name for p in self.parameters if p.default is None and p.name not in given]
-        if unknown or missing:
-            needs = ", ".join(p.name for p in self.parameters if p.default is None) or "no parameters"
-            hint = "".join(did_you_mean(name, missing or self.parameter_names) for name in unknown[:1])
-            raise ParameterError(f"{self.name} needs {needs}; got {', '.join(given) or 'none'}{hint or '.'}")
-        columns = []
-        for parameter in self.parameters:
-            try:
-                column = torch.as_tensor(given.get(parameter.name, parameter.default), dtype=torch.float64)
-            except (TypeError, ValueError, RuntimeError):
-                raise ParameterError(
-                    f"{self.name}: {parameter.name} must be a number, got {given[parameter.name]!r}."
-                ) from None
-            columns.append(column.reshape(-1).cpu())
-        lengths = {p.name: len(column) for p, column in zip(self.parameters, columns, strict=True) if len(column) != 1}
-        if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} {n}" for name, n in lengths.items())
-            raise ParameterError(f"{self.name}: give every parameter one value or the same number of values; got {told}.")
-        return self.check_xi(torch.stack(torch.broadcast_tensors(*columns), 1))
+        return build_xi(self.name, self.parameters, {**(values or {}), **named})
 
     def check_xi(self, xi: Tensor) -> Tensor:
         """Refuse wrong shapes, NaN and values outside the physical limits, by name."""
-        n = len(self.parameters)
-        if xi.ndim != 2 or xi.shape[1] != n:
-            raise ParameterError(
-                f"{self.name} expects parameters of shape (B, {n}) in the order {', '.join(self.parameter_names)}; "
-                f"got {tuple(xi.shape)}. Build them with system.xi({self.parameter_names[0]}=...)."
-            )
-        xi = xi.double()
-        for j, parameter in enumerate(self.parameters):
-            self._check_parameter(parameter, xi[:, j])
-        return xi
-
-    def _check_parameter(self, parameter: Parameter, values: Tensor) -> None:
-        low, high = parameter.limits
-        bad = ~((values >= low) & (values <= high))
-        if parameter.choices:
-            bad |= ~torch.isin(values, torch.tensor(parameter.choices, dtype=torch.float64, device=values.device))
-        if bool(bad.any()):
-            row = int(bad.nonzero()[0])
-            what = f"one of {list(parameter.choices)}" if parameter.choices else f"in [{low:g}, {high:g}]"
-            raise ParameterError(
-                f"{self.name}: {parameter.name} must be {what}, got {float(values[row]):g} (row {row}). "
-                f"The training range is [{parameter.train[0]:g}, {parameter.train[1]:g}]."
-            )
+        return check_xi(self.name, self.parameters, xi)
 
     def named(self, xi: Tensor) -> Named:
         """(B,P) -> {name: (B,)}."""
@@ -256,7 +215,8 @@ class System(ABC):
         within physical limits works.  `.outcome` of the result names how each row ended.
         """
         if isinstance(xi, Tensor) and named:
-            raise ParameterError(f"{self.name}: give parameters as a tensor or by name, not both; got also {', '.join(named)}.")
+            extra = ", ".join(named)
+            raise ParameterError(f"{self.name}: give parameters as a tensor or by name, not both; got also {extra}.")
         parameters = self.check_xi(xi) if isinstance(xi, Tensor) else self.xi(xi, **named)
         u0, parameters = self._check_state(u0), parameters.to(u0.device)
         if len(parameters) == 1:

@@ -24,10 +24,12 @@ def audit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Data set, ours or anybody's in The Well's layout.")],
     samples: Annotated[
         int | None,
-        typer.Option(help="Rows of each split to solve again.  [default: 3; fewer where a row takes minutes]"),
+        typer.Option(
+            "--samples", help="Rows of each split to solve again; 3 if not given, fewer where a row takes minutes."
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Which rows are picked.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Annotated[int, typer.Option("--seed", help="Which rows are picked.")] = 0,
     format_only: Annotated[
         bool, typer.Option("--format-only", help="Hashes and format only; no certificate is written.")
     ] = False,

@@ -38,9 +38,7 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
-PrintConfig = Annotated[
-    bool, typer.Option("--print-config", help="Print the resolved configuration as YAML and stop.")
-]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration as YAML and stop.")]
 
 
 def configure(

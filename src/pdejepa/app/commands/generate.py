@@ -20,14 +20,18 @@ def register(app: typer.Typer) -> None:
 def generate(
     system: Annotated[str, typer.Argument(metavar="NAME", help="One of the systems; `pdejepa systems` lists them.")],
     overrides: Overrides = None,
-    out: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the data set.")] = None,
-    size: Annotated[str | None, typer.Option(metavar="SIZE", help="tiny (the default), small or paper.")] = None,
-    splits: Annotated[str | None, typer.Option(metavar="A,B", help="Only these splits; all if not given.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto (the default), cpu, cuda or cuda:N.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random draws, 0 if not given.")] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Folder of the data set.")] = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="SIZE", help="tiny (the default), small or paper.")
+    ] = None,
+    splits: Annotated[
+        str | None, typer.Option("--splits", metavar="A,B", help="Only these splits; all if not given.")
+    ] = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto (the default), cpu, cuda or cuda:N.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of all random draws, 0 if not given.")] = None,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Only slice I of N of the work, I from 0; for job arrays."),
+        typer.Option("--shard", metavar="I/N", help="Only slice I of N of the work, I from 0; for job arrays."),
     ] = None,
     raw_frames: Annotated[
         bool | None, typer.Option("--raw-frames", help="Keep all frames of the solver.", show_default=False)

@@ -20,10 +20,14 @@ def register(app: typer.Typer) -> None:
 
 def show(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Data set, ours or anybody's in The Well's layout.")],
-    split: Annotated[str | None, typer.Option(help="Which split.  [default: test, or the first there is]")] = None,
-    index: Annotated[int, typer.Option(help="Which trajectory of the split, from 0.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Picture: png, pdf, svg, jpg or webp.")] = None,
-    animate: Annotated[Path | None, typer.Option(metavar="FILE", help="Animation: gif or webp.")] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="Which split; test, or the first there is, if not given.")
+    ] = None,
+    index: Annotated[int, typer.Option("--index", help="Which trajectory of the split, from 0.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Picture: png, pdf, svg, jpg or webp.")
+    ] = None,
+    animate: Annotated[Path | None, typer.Option("--animate", metavar="FILE", help="Animation: gif or webp.")] = None,
 ) -> None:
     """Draw a trajectory: space-time image and profiles in 1-D, frames in a row in 2-D.
 
