@@ -42,6 +42,6 @@ def test_the_tiny_data_set_passes(
     assert set(states) <= {"ok", "reported"}
     system = systems.get(name)
     assert system.reference.refined in (root / TEXT_NAME).read_text()
-    again = certificate["settings"]["rows solved again"]
+    again = certificate["settings"]["rows_solved_again"]
     assert set(again) == {split.name for split in system.splits}
     assert all(len(rows) >= 1 for rows in again.values())

@@ -29,6 +29,15 @@ def test_the_list_names_all_nine(capsys: Printed) -> None:
     assert "…" not in text
 
 
+def test_the_table_of_a_terminal(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["systems"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in systems.NAMES)
+    assert "…" not in text
+
+
 @pytest.mark.parametrize("name", systems.NAMES)
 def test_one_system_in_full(name: str, capsys: Printed) -> None:
     assert main(["systems", name]) == 0

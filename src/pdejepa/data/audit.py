@@ -95,8 +95,8 @@ def _audit_content(report: Report, config: AuditConfig, say: Say) -> None:
         content = ContentChecks.of(data, report)
         if content is None or not content.check_declarations():
             return
-        content.check_rows()
-        PhysicsChecks(data, content, report, config, device).run(say)
+        if content.check_rows():
+            PhysicsChecks(data, content, report, config, device).run(say)
 
 
 # ---- manifest --------------------------------------------------------------------------------------------

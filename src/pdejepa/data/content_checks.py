@@ -24,6 +24,7 @@ from pdejepa.data.reader import Dataset
 from pdejepa.data.shard import ShardFile
 from pdejepa.solve.outcome import Outcome, count_outcomes
 from pdejepa.systems import NAMES, System
+from pdejepa.systems.base import MAX_ATTEMPTS
 from pdejepa.systems.structure import Check, Parameter, Split
 
 ROUNDING = 1e-6  # coordinates, times and scalars are stored in float32
@@ -120,22 +121,29 @@ class ContentChecks:
         data, n = self.data, self.data.n(split)
         if n != self.counts.get(split):
             return [f"{split} has {n} trajectories, its configuration says {self.counts.get(split)}"]
-        numbers = data.column(split, "trajectory")
-        if not np.array_equal(numbers, np.arange(n)):
+        if data.xi(split).shape != (n, len(self.system.parameters)):
+            return [f"{split}: the parameters have shape {data.xi(split).shape} for {n} trajectories"]
+        if not np.array_equal(data.column(split, "trajectory"), np.arange(n)):
             return [f"the trajectories of {split} are not numbered 0 to {n - 1}"]
         wanted = self.system.environment_of(split, range(n)).numpy()
         if not np.array_equal(data.column(split, "environment_id"), wanted):
             return [f"{split}: environment numbers are not those of the trajectories"]
+        status, attempt = data.column(split, "solver_status"), data.column(split, "attempt")
+        if status.shape != (n,) or not np.isin(status, [int(outcome) for outcome in Outcome]).all():
+            return [f"{split}: the recorded outcomes are not known outcomes of {n} solves"]
+        if attempt.shape != (n,) or attempt.min() < 0 or attempt.max() >= MAX_ATTEMPTS:
+            return [f"{split}: the recorded attempts are not from 0 to {MAX_ATTEMPTS - 1}"]
         return []
 
     # ---- rows --------------------------------------------------------------------------------------------
-    def check_rows(self) -> None:
-        """One pass over all values, in blocks of bounded memory."""
+    def check_rows(self) -> bool:
+        """One pass over all values, in blocks of bounded memory; whether the parameters are fit for solving again."""
         with progress(sum(self.data.n(split) for split in self.data.splits), "rows") as bar:
             for split in self.data.splits:
                 self._check_split(split, bar)
+        is_fit = True
         for name in self.data.splits:
-            self._check_parameters(self.system.split(name))
+            is_fit = self._check_parameters(self.system.split(name)) and is_fit
         if not any(finding.part == "splits" for finding in self.report.failures):
             told = f"no (u0, xi) pair occurs twice among {len(self.seen):,} trajectories"
             self.report.add("splits", "ok", told)
@@ -143,6 +151,7 @@ class ContentChecks:
             self.report.add("splits", "ok", f"{told}, and inside or outside the training range as the split says")
         for check in self.worst.values():
             self.report.judge("invariants", check.name, check.value, check.bound)
+        return is_fit
 
     def _check_split(self, split: str, bar: Progress) -> None:
         faults, twice = FrameFaults(), []
@@ -198,16 +207,17 @@ class ContentChecks:
             self.report.add("frames", "reported" if outcome.usable else "failed", told)
 
     # ---- parameters --------------------------------------------------------------------------------------
-    def _check_parameters(self, split: Split) -> None:
+    def _check_parameters(self, split: Split) -> bool:
         xi = self.data.xi(split.name)
         try:
             self.system.check_xi(torch.from_numpy(xi))
         except ParameterError as error:
             self.report.add("splits", "failed", f"{split.name}: {error}")
-            return
+            return False
         self._check_law(split, xi)
         self._check_range(split, xi)
         self._check_scalars(split)
+        return True
 
     def _check_law(self, split: Split, xi: np.ndarray) -> None:
         """Every stored parameter is what the seed draws."""

@@ -77,7 +77,9 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        return "failed" if self.failures else "passed"
+        """passed, failed, or "passed in part" where something could not be looked at."""
+        is_partial = any(finding.state == "skipped" for finding in self.findings)
+        return "failed" if self.failures else "passed in part" if is_partial else "passed"
 
     def error(self) -> PdejepaError | None:
         """What to raise: DataError if data are at fault, NumericalError if only physics is, None if all is well."""

@@ -17,10 +17,12 @@ import contextlib
 import dataclasses
 import json
 import os
-import select
+import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -106,14 +108,15 @@ class Inspector:
     def _read_line(self, helper: subprocess.Popen[bytes], limit: float) -> bytes:
         assert helper.stdout is not None
         end, line = time.monotonic() + limit, b""
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([helper.stdout], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
-                raise TimeoutError
-            part = os.read(helper.stdout.fileno(), 1 << 20)
-            if not part or len(line) > MAX_ANSWER:
-                raise EOFError
-            line += part
+        with selectors.DefaultSelector() as selector:
+            selector.register(helper.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    raise TimeoutError
+                part = os.read(helper.stdout.fileno(), 1 << 20)
+                if not part or len(line) > MAX_ANSWER:
+                    raise EOFError
+                line += part
         return line
 
     def _stop(self) -> None:
@@ -125,6 +128,15 @@ class Inspector:
                 with contextlib.suppress(OSError):
                     if stream is not None:
                         stream.close()
+
+
+def refuse_unreadable(paths: Iterable[Path]) -> None:
+    """DataError at the first file that cannot or must not be read; faults of format alone are let pass."""
+    with Inspector() as inspector:
+        for path in paths:
+            problems, layout = inspector.inspect(path, str(path))
+            if layout is None:
+                raise DataError(f"Shard {problems[-1]}.")
 
 
 def _tuples(value: Any) -> Any:

@@ -131,7 +131,7 @@ class PhysicsChecks:
             parts.append((fields, u0, xi, torch.from_numpy(status[chosen])))
             splits += [split] * len(chosen)
             rows += chosen.tolist()
-        self.report.settings["rows solved again"] = {split: rows_of(splits, rows, split) for split in plan}
+        self.report.settings["rows_solved_again"] = {split: rows_of(splits, rows, split) for split in plan}
         return Sample(tuple(splits), tuple(rows), *(torch.cat(column) for column in zip(*parts, strict=True)))
 
     # ---- checks ------------------------------------------------------------------------------------------

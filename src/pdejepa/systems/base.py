@@ -234,8 +234,11 @@ class System(ABC):
         return as_fields(fields, torch.tensor(moments, dtype=torch.float64), status)
 
     def _check_state(self, u0: Tensor) -> Tensor:
+        kind = str(u0.dtype).removeprefix("torch.") if isinstance(u0, Tensor) else type(u0).__name__
+        if kind not in ("float32", "float64"):
+            raise DataError(f"{self.name} expects initial states as a float32 or float64 tensor; got {kind}.")
         expected = f"(B, {self.n_state}, {', '.join('N' for _ in self.grid)})"
-        if u0.ndim != 2 + self.ndim or u0.shape[1] != self.n_state or len(set(u0.shape[2:])) != 1:
+        if u0.ndim != 2 + self.ndim or len(u0) == 0 or u0.shape[1] != self.n_state or len(set(u0.shape[2:])) != 1:
             hint = " Did you mean channels second?" if u0.ndim == 2 + self.ndim else ""
             raise DataError(f"{self.name} expects initial states {expected}; got {tuple(u0.shape)}.{hint}")
         self._check_points(u0.shape[-1])

@@ -33,11 +33,13 @@ def show(
 
     Without --out and --animate the picture is written to SYSTEM_SPLIT_INDEX.png in the present folder.
     """
+    from pdejepa.data.inspector import refuse_unreadable
     from pdejepa.data.reader import Dataset
     from pdejepa.draw.pictures import animate_trajectory, draw_trajectory
 
     with Dataset.open(folder) as data:
         chosen = split or (DEFAULT_SPLIT if DEFAULT_SPLIT in data.splits else data.splits[0])
+        refuse_unreadable(sorted({*data.shards(chosen), data.shards(data.splits[0])[0]}))
         trajectory = data.read(chosen, index)
         title = f"{_title(data)}, {chosen} {index}"
     if out is None and animate is None:
