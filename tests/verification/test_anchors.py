@@ -67,13 +67,14 @@ def stratified_flows(system: systems.System, n: int, every: int = 1, device: str
 def test_vorticity_turns_by_31_degrees() -> None:
     """120 flows of the declared law on a 128 x 128 pseudo-spectral stand-in, which is accurate at that size.
 
-    The stand-in is the HeterNS solver on [0, 2 pi): forcing frequency 0 is a constant force, which moves the mean alone.
+    The stand-in is the HeterNS solver on [0, 2 pi); forcing frequency 0 is a constant force and moves the mean alone.
     """
     law = systems.get("vorticity").at_size("tiny")
     twin = systems.get("heterns", length=2 * torch.pi, n_points=128, solver_grid=128, dt=2 / 29 / 5)
     viscosity, fields = 1e-3 + 9e-3 * (torch.arange(120, dtype=torch.float64) + 0.5) / 120, []
     for rows in torch.arange(120).split(10):
-        solved = twin.solve(law.sample("train", rows)[0], viscosity=viscosity[rows], forcing_frequency=0.0, times=law.times)
+        u0, _ = law.sample("train", rows)
+        solved = twin.solve(u0, viscosity=viscosity[rows], forcing_frequency=0.0, times=law.times)
         assert not solved.failures()
         values = solved.as_subclass(Tensor)
         fields.append(values - values.mean((-2, -1), keepdim=True))
@@ -87,8 +88,8 @@ def test_vorticity_turns_by_31_degrees() -> None:
 def test_vorticity_stencil_approaches_the_same_angle() -> None:
     """Our own second-order stencil on 128 points bends trajectories too little; finer grids make up for it.
 
-    The same flows on 128 and 256 points tell the error by Richardson's rule: the way from 256 to 512 points is a quarter
-    of the way from 128 to 256.  The benchmark itself, on 512 points, is the next test.
+    The same flows on 128 and 256 points tell the error: by second order, the way from 256 to 512 points is a quarter of
+    the way from 128 to 256.  The benchmark itself, on 512 points, is the next test.
     """
     coarse = systems.get("vorticity").at_size("tiny")
     fine = replace(coarse, solver_grid=256, dt=coarse.dt / 2)

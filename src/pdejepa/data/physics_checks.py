@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pdejepa.core.progress import progress
+from pdejepa.core.progress import Progress, progress
 from pdejepa.data.content_checks import ContentChecks
 from pdejepa.data.findings import Report, counted, show
 from pdejepa.data.reader import Dataset
@@ -74,19 +74,18 @@ class PhysicsChecks:
         left_out = [split for split in self.data.splits if split not in plan]
         if left_out:
             self.report.add("reproduction", "skipped", f"{', '.join(left_out)}: not solved again. {self._cost()}")
-        n_solves = 4 if self._is_heavy() else 5
-        with progress(n_solves, "solving again", "steps") as bar:
-            sample = self._draw(plan)
-            bar.advance()
-            fresh = self._check_reproduction(sample)
-            bar.advance()
-            self._check_reference(sample)
-            bar.advance()
-            self._check_parameters(sample, fresh)
-            bar.advance()
+        sample = self._draw(plan)
+        if sample is None:
+            self.report.add("reproduction", "skipped", "no row holds a usable solution")
+            return
+        n, n_moved = len(sample.row), len(self.content.system.parameters) * len(sample.rows(sample.split[0]))
+        with progress((2 if self._is_heavy() else 3) * n + n_moved, "solving again", "rows") as bar:
+            fresh = self._check_reproduction(sample, bar)
+            self._check_reference(sample, bar)
+            self._check_parameters(sample, fresh, bar)
             if not self._is_heavy():
                 self._tell_refinement(sample)
-                bar.advance()
+                bar.advance(n)
 
     # ---- how much ----------------------------------------------------------------------------------------
     def _work(self) -> float:
@@ -114,7 +113,7 @@ class PhysicsChecks:
         grid = getattr(self.content.system, "solver_grid", self.content.system.grid[0])
         return f"{self.content.system.name} is simulated on {grid} points per axis, which is slow on a CPU."
 
-    def _draw(self, plan: dict[str, int]) -> Sample:
+    def _draw(self, plan: dict[str, int]) -> Sample | None:
         """Random rows, the same for the same seed; their initial states are drawn as they were for the data."""
         splits, rows, parts = [], [], []
         for split, n in plan.items():
@@ -122,6 +121,8 @@ class PhysicsChecks:
             usable = np.flatnonzero([Outcome(int(code)).usable for code in status])
             generator = np.random.default_rng([self.config.seed, zlib.crc32(split.encode())])
             chosen = np.sort(generator.permutation(usable)[:n])
+            if not len(chosen):
+                continue
             attempt = torch.from_numpy(self.data.column(split, "attempt")[chosen])
             u0, _ = self.content.system.sample(
                 split, chosen.tolist(), seed=self.content.seed, attempt=attempt, device=self.device
@@ -132,30 +133,48 @@ class PhysicsChecks:
             splits += [split] * len(chosen)
             rows += chosen.tolist()
         self.report.settings["rows_solved_again"] = {split: rows_of(splits, rows, split) for split in plan}
-        return Sample(tuple(splits), tuple(rows), *(torch.cat(column) for column in zip(*parts, strict=True)))
+        columns = [torch.cat(column) for column in zip(*parts, strict=True)]
+        return Sample(tuple(splits), tuple(rows), *columns) if parts else None
+
+    def _in_chunks(self, n: int, bar: Progress) -> Iterator[slice]:
+        """Slices of n rows, as many as the system solves together: memory stays bounded however many are asked for."""
+        size = self.content.system.chunk_size(self.device)
+        for begin in range(0, n, size):
+            yield slice(begin, min(begin + size, n))
+            bar.advance(min(begin + size, n) - begin)
+
+    def _solve(self, u0: Tensor, xi: Tensor, bar: Progress) -> tuple[Tensor, Tensor]:
+        """Fields and status on the host."""
+        solved = [
+            self.content.system.solve(u0[part], xi[part], times=self.content.times)
+            for part in self._in_chunks(len(u0), bar)
+        ]
+        return torch.cat([one.as_subclass(Tensor).cpu() for one in solved]), torch.cat([one.status for one in solved])
 
     # ---- checks ------------------------------------------------------------------------------------------
-    def _check_reproduction(self, sample: Sample) -> Tensor:
-        system, bound = self.content.system, REPRODUCTION[self.content.system.dtype]
-        solved = system.solve(sample.u0, sample.xi, times=self.content.times)
-        fresh = solved.as_subclass(Tensor).cpu()
+    def _check_reproduction(self, sample: Sample, bar: Progress) -> Tensor:
+        bound = REPRODUCTION[self.content.system.dtype]
+        fresh, status = self._solve(sample.u0, sample.xi, bar)
         error = channel_error(sample.stored, fresh)
         for split in dict.fromkeys(sample.split):
             rows = sample.rows(split)
             told = f"{split}: stored values against solving {counted(len(rows), 'row')} again"
             self.report.judge("reproduction", told, float(error[rows].max()), bound)
-        changed = [i for i in range(len(error)) if int(solved.status[i]) != int(sample.status[i])]
+        changed = [i for i in range(len(error)) if int(status[i]) != int(sample.status[i])]
         if changed:
             told = ", ".join(f"{sample.split[i]} {sample.row[i]}" for i in changed)
             self.report.add("reproduction", "reported", f"rows that now end with another outcome than recorded: {told}")
         self.reproduction_error = float(error.max())
         return fresh
 
-    def _check_reference(self, sample: Sample) -> None:
+    def _check_reference(self, sample: Sample, bar: Progress) -> None:
         """Rows marked under-resolved are values of the discretisation: they are told, not judged."""
         system = self.content.system
         stored = self._default_frames(sample.stored)
-        error = channel_error(stored, system.solve_reference(sample.u0, sample.xi).cpu())
+        parts = self._in_chunks(len(stored), bar)
+        error = torch.cat(
+            [channel_error(stored[p], system.solve_reference(sample.u0[p], sample.xi[p]).cpu()) for p in parts]
+        )
         is_marked = sample.status == int(Outcome.UNDER_RESOLVED)
         for split in dict.fromkeys(sample.split):
             rows = [i for i in sample.rows(split) if not is_marked[i]]
@@ -173,7 +192,7 @@ class PhysicsChecks:
         for what, value in told.items():
             self.report.add("reference", "reported", what, value)
 
-    def _check_parameters(self, sample: Sample, fresh: Tensor) -> None:
+    def _check_parameters(self, sample: Sample, fresh: Tensor, bar: Progress) -> None:
         """Move one parameter at a time on the rows of the first split; the largest change of its rows counts."""
         system, rows = self.content.system, sample.rows(sample.split[0])
         moved = [(j, i, _moved(p, float(sample.xi[i, j]))) for j, p in enumerate(system.parameters) for i in rows]
@@ -181,8 +200,8 @@ class PhysicsChecks:
         for place, (j, _, value) in enumerate(moved):
             xi[place, j] = value
         index = torch.tensor([i for _, i, _ in moved])
-        solved = system.solve(sample.u0[index.to(self.device)], xi, times=self.content.times).as_subclass(Tensor)
-        change = torch.nan_to_num(channel_error(solved.cpu(), fresh[index]), nan=0.0)
+        solved, _ = self._solve(sample.u0[index.to(self.device)], xi, bar)
+        change = torch.nan_to_num(channel_error(solved, fresh[index]), nan=0.0)
         floor = RATIO * max(self.reproduction_error, FLOAT32_ROUNDING)
         weakest, dead = math.inf, []
         for j, parameter in enumerate(system.parameters):

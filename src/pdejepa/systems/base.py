@@ -344,6 +344,10 @@ class SteppedSystem(System):
     max_steps: int = 1_000_000
     tail_limit: ClassVar[float] = math.inf  # share of grid-scale energy that counts as under-resolved
 
+    def __post_init__(self) -> None:
+        if not (0 < self.dt < math.inf and self.max_steps > 0):
+            raise ConfigError(f"{self.name}: dt and max_steps must be positive, got {self.dt} and {self.max_steps}.")
+
     @abstractmethod
     def stepper(self, xi: Tensor, like: Tensor) -> Stepper:
         """The stepper for rows xi (B,P) whose solver grid, dtype and device are those of `like`."""

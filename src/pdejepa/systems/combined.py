@@ -64,6 +64,7 @@ class Combined(SteppedSystem):
     flux: str = "alpha u^2/2"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.flux not in FLUXES:
             raise ConfigError(f"combined: flux must be one of {list(FLUXES)}, got {self.flux!r}.")
 
