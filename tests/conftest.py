@@ -7,6 +7,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+# Arrays in tests are small, and pytest-xdist already runs a process per core: more threads would only wait for each
+# other. Set before PyTorch is imported, and inherited by the commands that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 

@@ -161,3 +161,19 @@ def test_first_tensor_decides() -> None:
     assert not device._on_gpu([])
     assert not device._on_gpu([1, "a", [torch.ones(1)]])
     assert not device._on_gpu([torch.ones(1), "cuda"])
+
+
+def test_chunks_on_several_threads_keep_their_order() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        seen = device.map_chunks(lambda item: (item, torch.get_num_threads()), list(range(20)), torch.device("cpu"))
+        assert seen == [(item, 1) for item in range(20)]
+        assert torch.get_num_threads() == 2
+        with device.few_threads(torch.zeros(10)):
+            assert torch.get_num_threads() == 1
+        with device.few_threads(torch.zeros(device.SMALL + 1)):
+            assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

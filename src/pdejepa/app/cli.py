@@ -70,6 +70,8 @@ def build_app() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the entry point of the script `pdejepa`."""
+    # Read when PyTorch is loaded: threads that wait asleep, not spinning, do no harm on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return run(build_app(), list(sys.argv[1:] if argv is None else argv))
 
 
