@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,9 +28,10 @@ from peers import PEERS, TOLERANCES
 
 from pdejepa import systems
 from pdejepa.core.device import pick_device
-from pdejepa.systems.base import System, relative_l2
+from pdejepa.systems.base import SteppedSystem, System, relative_l2
 
-ROWS = {"vorticity": 2, "heterns": 4}  # trajectories timed on a CPU; 120 of the others
+PATIENCE = 4.0  # seconds; a SciPy method that needs longer for one trajectory is given up
+ROWS = {"vorticity": 1, "heterns": 1}  # trajectories timed on a CPU; 120 of the others
 
 # Fields of the solver grid read or written per time step, counted from the code.
 # vorticity, 4 stages: rfft2 4, Poisson factor 2, irfft2 4 + 2 (it copies its input); stencils 4 + 6 + 6 + 4
@@ -89,42 +91,49 @@ def time_paper(system: System, device: torch.device, bandwidth: float | None) ->
 
 
 def fastest_peer(name: str, system: System, n: int) -> dict[str, Any]:
-    """The fastest SciPy method and tolerance that reaches the accuracy on n trajectories."""
-    solve, methods, accuracy = PEERS[name]
+    """One SciPy method and tolerance for all of n trajectories: the fastest that is as accurate as we are.
+
+    "As accurate": an error of at most our largest one on these trajectories, or 1e-6, the level of stored float32.
+    A trajectory that no method finishes within PATIENCE seconds is left out of the mean, which favours SciPy, and told.
+    """
+    solve, methods = PEERS[name]
     u0, xi = system.sample("test", range(n))
     exact = system.solve_reference(u0, xi) if name == "combined" else _finer(system, u0, xi)
-    ours = relative_l2(torch.Tensor(system.solve(u0, xi)).double(), exact)
-    times = system.times.numpy()
-    best: dict[str, Any] = {"seconds_per_trajectory": 20.0}
+    accuracy = max(float(relative_l2(system.solve(u0, xi), exact).max()), 1e-6)
+    best: dict[str, Any] = {"finished": 0}
     for method in methods:
         for rtol in TOLERANCES:
-            start, limit = time.perf_counter(), 3 * best["seconds_per_trajectory"]
-            try:
-                frames = [solve(u0[i, 0].numpy(), xi[i].numpy(), times, method, rtol, limit) for i in range(n)]
-            except TimeoutError:
-                break
-            seconds = (time.perf_counter() - start) / n
-            error = relative_l2(torch.from_numpy(np.stack(frames))[:, :, None], exact)
-            print(
-                f"  {name} SciPy {method} rtol {rtol:g}: {seconds:.2f} s each, error {float(error.max()):.1e}",
-                flush=True,
-            )
-            if float(error.max()) <= accuracy:
-                if seconds < best["seconds_per_trajectory"]:
-                    best = {
-                        "method": method,
-                        "rtol": rtol,
-                        "seconds_per_trajectory": seconds,
-                        "error": float(error.max()),
-                    }
-                break
-    return {**best, "accuracy": accuracy, "our_error": float(ours.max())}
+            seconds, worst = [], 0.0
+            for i in range(n):
+                start = time.perf_counter()
+                try:
+                    frames = solve(u0[i, 0].numpy(), xi[i].numpy(), system.times.numpy(), method, rtol, PATIENCE)
+                except TimeoutError:
+                    continue
+                seconds.append(time.perf_counter() - start)
+                worst = max(worst, float(relative_l2(torch.from_numpy(frames)[None, :, None], exact[i : i + 1])))
+            mean = sum(seconds) / max(len(seconds), 1)
+            print(f"  {name} SciPy {method} {rtol:g}: {len(seconds)}/{n} rows, {mean:.2f} s, {worst:.1e}", flush=True)
+            if not seconds or worst > accuracy:
+                if not seconds:
+                    break
+                continue
+            if (len(seconds), -mean) > (best["finished"], -best.get("seconds_per_trajectory", 0.0)):
+                best = {
+                    "method": method,
+                    "rtol": rtol,
+                    "finished": len(seconds),
+                    "of": n,
+                    "seconds_per_trajectory": mean,
+                }
+            break
+    return {**best, "accuracy": accuracy}
 
 
 def _finer(system: System, u0: torch.Tensor, xi: torch.Tensor) -> torch.Tensor:
     from dataclasses import replace
 
-    return torch.Tensor(replace(system, dt=system.dt / 8).solve(u0, xi)).double()  # type: ignore[attr-defined, call-arg, type-var]
+    return replace(system, dt=system.dt / 8).solve(u0, xi)  # type: ignore[attr-defined, call-arg, type-var]
 
 
 def main() -> None:
@@ -148,7 +157,9 @@ def main() -> None:
         row = time_paper(system, device, bandwidth) if args.paper else measure(system, device)
         if args.peer and name in PEERS:
             row["scipy"] = fastest_peer(name, system, args.peer_rows)
-            row["ratio"] = round(row["scipy"]["seconds_per_trajectory"] * row["trajectories_per_s"], 1)
+            for key in ("trajectories_per_s", "compiled_per_s"):
+                if key in row:
+                    row[f"ratio_{key}"] = round(row["scipy"]["seconds_per_trajectory"] * row[key], 1)
         rows.append(row)
         print(json.dumps(row), flush=True)
         if args.out:
@@ -157,9 +168,19 @@ def main() -> None:
 
 
 def measure(system: System, device: torch.device) -> dict[str, Any]:
+    """Trajectories per second; on a CPU also with compiled operators where there is a C++ compiler."""
     n = min(ROWS.get(system.name, 120), 120) if device.type == "cpu" else 120
-    seconds = statistics.median(time_rows(system, n, device) for _ in range(3 if n > 10 else 1))
-    return {"system": system.name, "rows": n, "trajectories_per_s": round(n / seconds, 2)}
+    row = {"system": system.name, "rows": n, "trajectories_per_s": _rate(system, n, device)}
+    if device.type == "cpu" and isinstance(system, SteppedSystem) and n > 10 and shutil.which("g++"):
+        os.environ["PDEJEPA_COMPILE"] = "cpu"
+        time_rows(system, n, device)  # compiles
+        row["compiled_per_s"] = _rate(system, n, device)
+        del os.environ["PDEJEPA_COMPILE"]
+    return row
+
+
+def _rate(system: System, n: int, device: torch.device) -> float:
+    return round(n / statistics.median(time_rows(system, n, device) for _ in range(3 if n > 10 else 1)), 2)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,11 @@ def test_fuse_compiles_once_for_gpu_tensors(monkeypatch: pytest.MonkeyPatch) -> 
     assert double.__name__ == "_double"
     monkeypatch.setenv("PDEJEPA_COMPILE", "0")
     assert double(2) == 4
+    monkeypatch.setattr(device, "_on_gpu", lambda values: False)
+    monkeypatch.setenv("PDEJEPA_COMPILE", "1")
+    assert double(2) == 4
+    monkeypatch.setenv("PDEJEPA_COMPILE", "cpu")
+    assert double(2) == ("compiled", 4)
 
 
 def _double(u: Any) -> Any:

@@ -104,8 +104,8 @@ def fuse(function: Callable[P, R]) -> Callable[P, R]:
     CPU the compiler needs a C++ toolchain and seconds that small jobs do not have. The first tensor among
     the arguments decides. Python numbers are compiled in: hand over what changes from call to call, such as a
     step size, as a tensor. A batch size that changes is compiled once more, for any size. `PDEJEPA_COMPILE=0`
-    in the environment switches compilation off; if it fails, one warning is given and the plain function is used
-    from then on.
+    in the environment switches compilation off, `PDEJEPA_COMPILE=cpu` switches it on for CPU tensors too; if it
+    fails, one warning is given and the plain function is used from then on.
     """
     state: dict[str, Callable[P, R]] = {}
 
@@ -130,9 +130,10 @@ def fuse(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _should_compile(values: tuple[Any, ...]) -> bool:
-    if os.environ.get("PDEJEPA_COMPILE", "1") == "0" or torch.compiler.is_compiling():
+    wish = os.environ.get("PDEJEPA_COMPILE", "1")
+    if wish == "0" or torch.compiler.is_compiling():
         return False
-    return _on_gpu(values)
+    return wish == "cpu" or _on_gpu(values)
 
 
 def _on_gpu(values: Iterable[Any]) -> bool:

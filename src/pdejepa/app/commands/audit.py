@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pdejepa.app.commands.common import ConfigFile, Overrides, PrintConfig, configure
+
 if TYPE_CHECKING:
     from pdejepa.data.findings import Report
 
@@ -22,18 +24,22 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Data set, ours or anybody's in The Well's layout.")],
+    overrides: Overrides = None,
     samples: Annotated[
         int | None,
         typer.Option(
             "--samples", help="Rows of each split to solve again; 3 if not given, fewer where a row takes minutes."
         ),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
-    seed: Annotated[int, typer.Option("--seed", help="Which rows are picked.")] = 0,
+    device: Annotated[str | None, typer.Option("--device", help="auto (the default), cpu, cuda or cuda:N.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Which rows are picked, 0 if not given.")] = None,
     format_only: Annotated[
-        bool, typer.Option("--format-only", help="Hashes and format only; no certificate is written.")
-    ] = False,
+        bool | None,
+        typer.Option("--format-only", help="Hashes and format only; no certificate is written.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    config: ConfigFile = None,
+    print_config: PrintConfig = False,
 ) -> None:
     """Check hashes, format, values, splits and physics of a data set, and write a certificate into it.
 
@@ -42,7 +48,8 @@ def audit(
     from pdejepa.data.audit import AuditConfig
     from pdejepa.data.audit import audit as run
 
-    report = run(folder, AuditConfig(samples, device, seed, format_only))
+    options = {"samples": samples, "device": device, "seed": seed, "format_only": format_only}
+    report = run(folder, configure(AuditConfig, config, overrides, options, print_config=print_config))
     if as_json:
         typer.echo(json.dumps(report.to_plain(), indent=2, ensure_ascii=False))
     elif sys.stdout.isatty():
