@@ -512,7 +512,7 @@ def test_structure_is_complete_and_consistent(name: str) -> None:
     system = small(name)
     structure = system.structure
     u, xi = system.sample("train", range(3), dtype=torch.float64)
-    if getattr(system, "n_rhs", u.shape[1]) != u.shape[1]:
+    if system.n_rhs != u.shape[1]:
         u = torch.cat((u, 0.5 * u), 1)
     assert len(structure.periodic_axes) == system.ndim
     assert (structure.padding == "circular") == all(structure.periodic_axes)

@@ -107,9 +107,6 @@ class Journal:
     def write(self, piece: Piece, record: Record) -> None:
         write_json(self._path(piece), record.to_plain())
 
-    def forget(self, piece: Piece) -> None:
-        self._path(piece).unlink(missing_ok=True)
-
     def is_finished(self, piece: Piece) -> bool:
         """Recorded, and a file of the recorded size is there; hashes are left to whoever owns the piece."""
         record = self.read(piece)

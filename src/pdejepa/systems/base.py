@@ -69,7 +69,6 @@ class System(ABC):
     reference: ClassVar[Reference]
     constants: ClassVar[Mapping[str, float]] = MappingProxyType({})
     dtype: ClassVar[torch.dtype] = torch.float64
-    is_signed: ClassVar[bool] = True  # fields swing around zero: draw them with a diverging colour map
     chunk: ClassVar[tuple[int, int]] = (120, 4096)  # rows solved together on (CPU, GPU)
     shard: ClassVar[int] = 1000  # trajectories per file
 
@@ -254,6 +253,11 @@ class System(ABC):
     @property
     def n_state(self) -> int:
         """Channels of an initial state."""
+        return len(self.fields)
+
+    @property
+    def n_rhs(self) -> int:
+        """Channels of the state that `rhs` and `operators` act on; more than the fields if one frame is no state."""
         return len(self.fields)
 
     # ---- right-hand side -----------------------------------------------------------------------------------

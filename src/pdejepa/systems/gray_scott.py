@@ -51,7 +51,6 @@ class GrayScott(SteppedSystem):
         padding="circular",
     )
     reference = Reference("time step halved (the 32 x 32 grid defines the benchmark)", 1e-5)
-    is_signed = False
     chunk = (120, 16384)
 
     dt: float = 0.5
