@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +44,41 @@ def leftovers(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if ".tmp-" in path.name]
 
 
-def start(out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pdejepa", "generate", "combined", "--out", str(out), "--device", "cpu", *WORDS]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+DISTURBED = """
+import os, signal, sys
+from pdejepa.app.cli import main
+from pdejepa.data import store
+
+number, what = int(sys.argv[1]), sys.argv[2]
+fill, filled = store._Writer._fill, []
+
+def disturbed(self, *args):
+    fill(self, *args)
+    filled.append(1)
+    if len(filled) == number:
+        if what == "HOLD":
+            print("holding", flush=True)
+            sys.stdin.readline()
+        else:
+            os.kill(os.getpid(), signal.Signals[what])
+
+store._Writer._fill = disturbed
+sys.exit(main(sys.argv[3:]))
+"""
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < end
-        time.sleep(0.002)
+def start(out: Path, number: int = 0, what: str = "HOLD") -> subprocess.Popen[str]:
+    """`pdejepa generate` in another process. In the middle of writing its shard `number` (from 1; 0: never) it gets
+    the signal `what`, or, with HOLD, prints a line and waits for one: no test depends on how fast a machine is."""
+    words = ["generate", "combined", "--out", str(out), "--device", "cpu", *WORDS]
+    return subprocess.Popen(
+        [sys.executable, "-c", DISTURBED, str(number), what, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])},
+    )
 
 
 def stop_at(number: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,26 +19,22 @@ from pdejepa.core.errors import Interrupted, ResourceError
 from pdejepa.core.files import Manifest
 from pdejepa.data.shard import ShardFile
 from pdejepa.systems.advection import Advection
-from tests.faults.generating import cut, flip, leftovers, manifest_bytes, run, start, stop_at, wait_for
+from tests.faults.generating import cut, flip, leftovers, manifest_bytes, run, start, stop_at
 
 
 # ---- killed processes --------------------------------------------------------------------------------------------
 def test_kill_minus_nine_in_mid_write_and_again(tmp_path: Path) -> None:
     out, straight = tmp_path / "killed", tmp_path / "straight"
-    for n_finished in (1, 3):
-        process = start(out)
-        wait_for(
-            lambda n=n_finished: len(list(out.glob("data/*/*.hdf5"))) >= n and bool(list(out.glob("data/*/.*.tmp-*"))),  # type: ignore[misc]
-            process,
-        )
-        process.send_signal(signal.SIGKILL)
+    for n_finished in (1, 2):
+        process = start(out, number=n_finished + 1, what="SIGKILL")
         process.communicate()
+        assert process.returncode == -signal.SIGKILL
         assert len(leftovers(out)) >= 1
         assert not (out / "manifest.json").exists()
     process = start(out)
     told = process.communicate()[1]
     assert process.returncode == 0, told
-    assert "of 7 shards, verified. Generating" in told
+    assert "Found 3 of 7 shards, verified. Generating 4 more." in told
     other = start(straight)
     other.communicate()
     assert other.returncode == 0
@@ -48,12 +44,10 @@ def test_kill_minus_nine_in_mid_write_and_again(tmp_path: Path) -> None:
 
 def test_sigterm_stops_with_code_seven_and_the_same_command_continues(tmp_path: Path) -> None:
     out = tmp_path / "d"
-    process = start(out)
-    wait_for(lambda: bool(list(out.glob("data/*/*.hdf5"))), process)
-    process.terminate()
+    process = start(out, number=2, what="SIGTERM")
     _, told = process.communicate()
     assert process.returncode == 7
-    assert "of 7 shards are finished. Run the same command to continue." in told
+    assert "Stopped; 1 of 7 shards are finished. Run the same command to continue." in told
     assert leftovers(out) == []
 
 

@@ -16,7 +16,7 @@ from pdejepa.data.generate import GenerateReport
 from pdejepa.data.reader import Dataset
 from pdejepa.solve.outcome import Outcome
 from pdejepa.systems.advection import Advection
-from tests.faults.generating import leftovers, manifest_bytes, run, start, wait_for
+from tests.faults.generating import leftovers, manifest_bytes, run, start
 
 
 # ---- two writers, slices, ranks ------------------------------------------------------------------------------------
@@ -33,9 +33,10 @@ def test_two_writers(tmp_path: Path, undisturbed: Path) -> None:
 
 def test_the_second_writer_leaves_with_no_wait(tmp_path: Path) -> None:
     out = tmp_path / "d"
-    process = start(out)
+    process = start(out, number=1, what="HOLD")
     try:
-        wait_for(lambda: (out / "config.json").exists(), process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holding\n"
         with pytest.raises(ResourceError, match=f"Another process .pid {process.pid}, .* is writing"):
             run(out, wait=False)
     finally:
