@@ -1,21 +1,39 @@
 """pdejepa: verified data and learned surrogates for parametric partial differential equations.
 
-Importing the package is cheap on purpose: PyTorch is loaded only when a system is asked for, so that
+    pdejepa.systems.get("heat")      a parametric PDE: sampling, solving, generating
+    pdejepa.load("RUN")              a trained model that forecasts
+
+Importing the package is cheap on purpose: PyTorch is loaded only when a system or a model is asked for, so that
 `pdejepa --help` answers at once.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pdejepa.forecast.forecaster import Forecaster
 
 # Written here, and read from here by the build, so that a source tree on PYTHONPATH knows its version
 # without having been installed.
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "systems"]
+__all__ = ["__version__", "load", "systems"]
 
 _LAZY = frozenset({"systems"})
+
+
+def load(path: str | os.PathLike[str], device: str = "auto") -> Forecaster:
+    """The model in a run folder or a model folder, or one that comes with the package, by its name.
+
+    device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+    """
+    from pdejepa.forecast.forecaster import load as load_forecaster
+
+    return load_forecaster(path, device)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -63,6 +63,20 @@ def rank_and_world() -> tuple[int, int]:
 
 
 @contextlib.contextmanager
+def tf32(device: torch.device) -> Iterator[None]:
+    """Matrix products of float32 on a GPU with ten-bit mantissas: several times faster, three digits kept."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
 def few_threads(like: torch.Tensor | None = None) -> Iterator[None]:
     """One thread per operation while CPU arrays of the size of `like` are worked on, unless they are large.
 

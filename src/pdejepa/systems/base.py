@@ -120,8 +120,11 @@ class System(ABC):
     def solve_reference(self, u0: Tensor, xi: Tensor) -> Tensor:
         """The default frames (B,T,C,*grid), refined or computed independently as `reference.refined` says."""
 
-    def forcing(self, t: float, xi: Tensor, like: Tensor) -> Tensor:
-        """The known forcing field (B,C,*grid) on the grid of `like` at time t; zero unless the system has one."""
+    def forcing(self, t: float | Tensor, xi: Tensor, like: Tensor) -> Tensor:
+        """The known forcing field (B,C,*grid) on the grid of `like`; zero unless the system has one.
+
+        t is one time, or one for each row, (B,).
+        """
         return torch.zeros_like(like)
 
     def refinement_report(self, u0: Tensor, xi: Tensor, fields: Tensor) -> dict[str, float]:

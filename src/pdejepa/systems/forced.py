@@ -131,10 +131,11 @@ class ForcedSystem(System):
         x = self.axes["x"].to(draws.device)
         return sine_sum(x, self.length, self._means(amplitude, mode), mode, phase)[:, None]
 
-    def forcing(self, t: float, xi: Tensor, like: Tensor) -> Tensor:
+    def forcing(self, t: float | Tensor, xi: Tensor, like: Tensor) -> Tensor:
         """F(t,x) as (B,1,N)."""
         amplitude, omega, mode, phase = self.forcing_coefficients(xi)
         x = self.axes["x"].to(like.device)
+        t = t.reshape(-1, 1) if isinstance(t, Tensor) else t  # (B,1)
         field = sine_sum(x, self.length, self._means(amplitude, mode), mode, phase + omega * t)
         return field[:, None].to(like.dtype)
 

@@ -129,7 +129,7 @@ class HeterNS(FlowSystem):
         amplitude[0, 0] = 0.0
         return torch.fft.ifft2(normal * amplitude, norm="forward").real[:, None]
 
-    def forcing(self, t: float, xi: Tensor, like: Tensor) -> Tensor:
+    def forcing(self, t: float | Tensor, xi: Tensor, like: Tensor) -> Tensor:
         """f(x,y) as (B,1,N,N), the same at all times."""
         x = torch.arange(like.shape[-1], dtype=torch.float64, device=like.device) / like.shape[-1]
         angle = math.pi * xi[:, 1, None, None] * (x[:, None] + x[None, :])

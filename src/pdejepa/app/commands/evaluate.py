@@ -1,0 +1,113 @@
+"""`pdejepa evaluate`: errors of a model against the solver, as a table and a record."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pdejepa.data.reader import Dataset
+    from pdejepa.forecast.forecaster import Forecaster
+
+NOTE = "Relative L2 of the forecast frames, mean over channels and trajectories; unstable ones are not in the means."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(evaluate)
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, model folder, or name of a shipped model.")],
+    splits: Annotated[
+        str | None,
+        typer.Option("--splits", metavar="A,B", help="Which splits; test and all out-of-distribution ones by default."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Data set; generated in memory if not given.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", min=1, help="Only the first N trajectories of each split.")] = None,
+    observed: Annotated[
+        int | None, typer.Option("--observed", min=1, max=2, help="Frames given to the model, if not as trained.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Record; RUN/results/NAME.json if not given.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Measure the errors of a model on whole splits, print them, and record them.
+
+    The record is a JSON file; the model's config.json and card are brought up to date as well.
+    """
+    from contextlib import ExitStack
+
+    from pdejepa.core.progress import progress
+    from pdejepa.data.reader import Dataset
+    from pdejepa.evaluate.protocol import evaluate as run
+    from pdejepa.evaluate.protocol import trajectory_counts
+    from pdejepa.evaluate.results import make_result
+    from pdejepa.forecast.forecaster import load
+
+    forecaster = load(model, device)
+    with ExitStack() as stack:
+        dataset = stack.enter_context(Dataset.open(data)) if data is not None else None
+        chosen = _splits(forecaster, dataset, splits)
+        total = sum(trajectory_counts(forecaster, chosen, dataset, n).values())
+        bar = stack.enter_context(progress(total, f"evaluate {forecaster.system.name}"))
+        errors = run(forecaster, chosen, dataset, n, observed, bar.advance)
+    result = make_result(forecaster, errors, observed)
+    _print(result)
+    _record(forecaster, result, out, is_usual=observed in (None, forecaster.surrogate.history))
+
+
+def _splits(forecaster: Forecaster, data: Dataset | None, text: str | None) -> list[str]:
+    from pdejepa.core.errors import UsageError
+
+    if text is not None:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        if not names:
+            raise UsageError("--splits names no split; give for example --splits test,ood.")
+        for name in names:
+            forecaster.system.split(name)  # refuses, with a hint
+        return list(dict.fromkeys(names))
+    usual = [split.name for split in forecaster.system.splits if split.name == "test" or split.is_ood]
+    return [name for name in usual if data is None or name in data.splits]
+
+
+def _print(result: dict[str, Any]) -> None:
+    from pdejepa.evaluate.results import result_rows, result_table
+
+    if not sys.stdout.isatty():
+        typer.echo(result_table(result))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    head, rows = result_rows(result)
+    table = Table(caption=NOTE)
+    for place, label in enumerate(head):
+        table.add_column(label, justify="left" if place == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is_usual: bool) -> None:
+    """Write the record, and bring a model of our own up to date; one that came with the package stays as it is."""
+    from pdejepa.evaluate.results import brief_errors, result_name, write_result
+    from pdejepa.forecast.checkpoint import record_errors
+    from pdejepa.forecast.locate import run_folder, shipped_models
+
+    folder = forecaster.folder
+    assert folder is not None
+    is_own = folder not in shipped_models().values()
+    if out is None and is_own:
+        out = run_folder(folder) / "results" / result_name(result)
+    if out is not None:
+        write_result(result, out)
+        typer.echo(f"Recorded in {out}")
+    if is_own and is_usual:
+        record_errors(forecaster.surrogate, folder, brief_errors(result["errors"]))

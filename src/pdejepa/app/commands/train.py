@@ -1,0 +1,97 @@
+"""`pdejepa train`: data, four stages, a model that forecasts; the same command continues what was interrupted."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pdejepa.app.commands.common import ConfigFile, Overrides, PrintConfig, configure
+
+if TYPE_CHECKING:
+    from pdejepa.stages.train import Trained
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(train)
+
+
+def train(
+    system: Annotated[str, typer.Argument(metavar="NAME", help="One of the systems; `pdejepa systems` lists them.")],
+    overrides: Overrides = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="RUN", help="Folder of the run.")] = None,
+    recipe: Annotated[str, typer.Option("--recipe", help="tiny (a laptop), fast (minutes on a GPU) or paper.")] = "fast",
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="A data set; generated in memory if not given.")
+    ] = None,
+    stages: Annotated[
+        str | None,
+        typer.Option("--stages", metavar="A,B", help="Of pretrain, align, dynamics, decode, polish, reconstruct."),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="physics (the default), geo, vanilla or direct.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="Total for the stages, shared among them as in the recipe.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of weights, shuffles and masks.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto (the default), cpu, cuda or cuda:N.")] = None,
+    resume: Annotated[str, typer.Option("--resume", help="auto: continue what is there; never: refuse to.")] = "auto",
+    restart: Annotated[
+        str, typer.Option("--restart", metavar="STAGE", help="Forget this stage and those after it first.")
+    ] = "",
+    config: ConfigFile = None,
+    print_config: PrintConfig = False,
+) -> None:
+    """Train a surrogate of a system. The same command continues an interrupted training, exactly.
+
+    Any field of the configuration can be set by a word, for example model.field.depth=4 or
+    dynamics.training.optimiser.lr=1e-3; --print-config shows them all. Under torchrun, ranks share every batch.
+    """
+    started = time.monotonic()
+    from pdejepa import recipes
+    from pdejepa.core.errors import UsageError
+    from pdejepa.forecast.train import train as run
+    from pdejepa.stages.config import TrainConfig
+    from pdejepa.stages.train import with_seconds
+
+    options = {
+        "data": data,
+        "stages": None if stages is None else [name.strip() for name in stages.split(",") if name.strip()],
+        "variant": variant,
+        "seed": seed,
+        "device": device,
+    }
+    defaults = recipes.get(system, recipe)
+    if seconds is not None:
+        defaults = with_seconds(configure(TrainConfig, config, (), options, defaults), seconds)
+    settings = configure(TrainConfig, config, overrides, options, defaults, print_config)
+    if out is None:
+        raise UsageError("Name a folder for the run: --out RUN.")
+    _check_resume(resume, out)
+    trained = run(settings, out, typer.echo, restart, started)
+    typer.echo(_summary(trained, out))
+
+
+def _check_resume(resume: str, out: str) -> None:
+    from pathlib import Path
+
+    from pdejepa.core.errors import UsageError
+
+    if resume not in ("auto", "never"):
+        raise UsageError(f"--resume must be auto or never, got {resume!r}.")
+    if resume == "never" and (Path(out) / "config.json").exists():
+        raise UsageError(f"{out} holds a run already. Use --resume auto to continue it, or another --out.")
+
+
+def _summary(trained: Trained, out: str) -> str:
+    """Seconds and scores of the stages, and what to do next."""
+    lines = [f"data         {trained.seconds['data']:8.1f} s"]
+    for name, report in trained.reports.items():
+        score = "" if report.get("score") is None else f"   score on valid {report['score']:.4g}"
+        lines.append(f"{name:<12} {report['seconds']:8.1f} s   {report['steps']:,} steps{score}")
+    if "decode" in trained.reports:
+        lines.append(f"Next: pdejepa evaluate {out} --splits test; pdejepa report {out}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Errors of forecasts against the solver, and the files that record them."""

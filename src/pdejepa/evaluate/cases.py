@@ -1,0 +1,135 @@
+"""One trajectory to forecast: what is observed of it, its parameters, and the truth if somebody wants to compare.
+
+    test:3            trajectory 3 of the split `test`, made in memory
+    DIR:test:3        the same of a data set
+
+Parameters may be changed: the trajectory then is what the solver makes of the same initial state with the changed
+ones.  The solver always starts from the state that the random laws draw, because a stored frame need not be a state:
+flows are simulated on a finer grid than they are stored on, and one frame of a wave does not show where it goes.
+Other people's data have no such state; their truth is what is stored, for unchanged parameters only.
+Letters: T frames, C channels, *grid stored grid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdejepa.core.errors import DataError, UsageError
+from pdejepa.data.inspector import refuse_unreadable
+from pdejepa.data.reader import Dataset, Trajectory
+from pdejepa.systems import System
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Frames of the solver (T,C,*grid), how long they took, and how the solve ended."""
+
+    fields: Tensor
+    seconds: float
+    outcome: str = "ok"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trajectory, known by its initial state (1,C,*solver grid) at t = 0, or by its stored frames (T,C,*grid)."""
+
+    system: System
+    split: str
+    index: int
+    xi: Tensor  # (1,P) float64
+    state: Tensor | None = None
+    stored: Tensor | None = None
+
+    def observed(self, n: int) -> Tensor:
+        """The first n frames, (1,n,C,*grid) float32."""
+        if self.stored is not None:
+            return self.stored[None, :n]
+        return self.truth(self.system.times[:n]).fields[None]
+
+    def truth(self, times: Tensor) -> Truth:
+        """The frames at `times`, from the solver where there is a state to start from."""
+        if self.state is None:
+            return self._stored(len(times))
+        began = time.perf_counter()
+        solved = self.system.solve(self.state, self.xi.to(self.state.device), times=times)
+        fields = solved.as_subclass(Tensor)[0].float().cpu()
+        return Truth(fields, time.perf_counter() - began, solved.outcome[0].label)
+
+    def _stored(self, n: int) -> Truth:
+        if self.stored is None or n > len(self.stored):
+            raise DataError(
+                f"There is no truth to compare {self.split} {self.index} with: the data were not made by pdejepa, so "
+                "only its stored frames are known, for unchanged parameters. Leave out --compare."
+            )
+        return Truth(self.stored[:n], 0.0)
+
+    def trajectory(self, fields: Tensor, times: Tensor) -> Trajectory:
+        """Frames (T,C,*grid) of this case in the form that is drawn."""
+        return Trajectory(
+            fields=fields.float().cpu().numpy(),
+            xi={name: float(values[0]) for name, values in self.system.named(self.xi).items()},
+            times=times.numpy(),
+            axes={name: axis.numpy() for name, axis in self.system.axes.items()},
+            field_names=self.system.fields,
+            split=self.split,
+            index=self.index,
+            system_name=self.system.name,
+        )
+
+
+def find_case(source: str, system: System, changes: Mapping[str, float], device: str | torch.device = "cpu") -> Case:
+    """The case that `source` names, with changed parameters; `system` is that of the model."""
+    folder, split, index = _parse(source)
+    if not folder:
+        state, xi = system.sample(split, index, device=device)
+        return Case(system, split, index, changed(system, xi, changes), state)
+    with Dataset.open(folder) as data:
+        refuse_unreadable(sorted({*data.shards(split), data.shards(data.splits[0])[0]}))
+        if data.system_name != system.name or data.field_names != system.fields:
+            raise DataError(f"{folder} holds {data.system_name[:60]!r}; the model forecasts {system.name}.")
+        return _from_data(data, system, split, index, changes, device)
+
+
+def changed(system: System, xi: Tensor, changes: Mapping[str, float]) -> Tensor:
+    """Parameters (1,P) with some of them replaced, by name."""
+    unknown = [name for name in changes if name not in system.parameter_names]
+    if unknown:
+        return system.xi(dict(changes))  # refuses, with a hint
+    named = {name: float(values[0]) for name, values in system.named(xi).items()}
+    return system.xi({**named, **changes})
+
+
+def _parse(source: str) -> tuple[str, str, int]:
+    head, _, number = source.rpartition(":")
+    folder, _, split = head.rpartition(":")
+    if not split or not number.isdecimal() or len(number) > 9:
+        raise UsageError(f"--from must be SPLIT:INDEX or DIR:SPLIT:INDEX, for example test:3; got {source[:200]!r}.")
+    return folder, split, int(number)
+
+
+def _from_data(
+    data: Dataset, system: System, split: str, index: int, changes: Mapping[str, float], device: str | torch.device
+) -> Case:
+    row = data.read(split, index)
+    if row.fields.shape[2:] != system.grid:
+        raise DataError(f"{data.root} has the grid {row.fields.shape[2:]}, the model {system.grid}.")
+    xi = changed(system, system.xi(row.xi), changes)
+    fits = len(row.times) == len(system.times) and np.allclose(row.times, system.times.numpy(), rtol=1e-6)
+    is_same = bool(torch.equal(xi, system.xi(row.xi)))
+    stored = torch.from_numpy(row.fields) if fits and (is_same or data.config is None) else None
+    if data.config is None:
+        if stored is None:
+            raise DataError(f"{data.root}: its output times are others than the model's.")
+        kept = len(stored) if is_same else system.structure.time_order  # no truth for other parameters
+        return Case(system, split, index, xi, stored=stored[:kept])
+    made_by = data.build_system()
+    number, attempt = (int(data.column(split, name)[index]) for name in ("trajectory", "attempt"))
+    state, _ = made_by.sample(split, number, seed=data.config["seed"], attempt=attempt, device=device)
+    return dataclasses.replace(Case(made_by, split, index, xi, state), stored=stored)

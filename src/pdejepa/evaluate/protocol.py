@@ -1,0 +1,159 @@
+"""How a model is judged: forecasts from the first frame(s) of every trajectory of a split, compared with the solver.
+
+Truth is generated in memory, trajectory for trajectory what a data set would hold, or read from a data set.  Work is
+done in blocks, so that memory stays bounded.  Unstable forecasts have no error; they are counted (`n_unstable`) and
+left out of all means.  Frames are counted from the first forecast one.
+Letters: B trajectories, T frames, C channels, *grid spatial axes, P parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdejepa.core.errors import DataError
+from pdejepa.data.reader import Dataset
+from pdejepa.evaluate import metrics
+from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.systems import System
+
+BLOCK_BYTES = 2e8  # of true fields held at once, about
+
+Block = tuple[Tensor, Tensor]  # fields (b,T,C,*grid) float32 and xi (b,P) float64
+
+
+def evaluate(
+    forecaster: Forecaster,
+    splits: Sequence[str],
+    data: Dataset | None = None,
+    n: int | None = None,
+    observed: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """{split: errors} over the first n trajectories of each split (default: all that the training's size has).
+
+    observed: frames given to the model, if other than its history (2 is allowed for second-order systems).
+    """
+    system, n_observed = forecaster.system, observed or forecaster.surrogate.history
+    found = {}
+    for split, count in trajectory_counts(forecaster, splits, data, n).items():
+        tables = []
+        for fields, xi in _blocks(forecaster, data, split, count):
+            tables.append(_judge(forecaster, fields, xi, n_observed))
+            if report:
+                report(len(fields))
+        joined = {key: torch.cat([table[key] for table in tables]) for key in tables[0]}
+        found[split] = _summary(joined, system.fields)
+    return found
+
+
+def trajectory_counts(
+    forecaster: Forecaster, splits: Sequence[str], data: Dataset | None = None, n: int | None = None
+) -> dict[str, int]:
+    """How many trajectories of each split will be judged; DataError if the data do not fit or are too few."""
+    if n is not None and n < 1:
+        raise DataError(f"The number of trajectories must be 1 or more; got {n}.")
+    if data is not None:
+        _check_data(forecaster.system, data)
+    return {split: _count(forecaster, data, split, n) for split in splits}
+
+
+def score(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int | None = None) -> dict[str, Any]:
+    """The errors over trajectories in memory, fields (B,T,C,*grid) in physical units and xi (B,P)."""
+    n_observed = observed or forecaster.surrogate.history
+    return _summary(_judge(forecaster, fields, xi, n_observed), forecaster.system.fields)
+
+
+# ---- truth -----------------------------------------------------------------------------------------------------
+def _check_data(system: System, data: Dataset) -> None:
+    """The data set must hold what the model forecasts."""
+    grid = tuple(np.shape(axis)[-1] for axis in data.axes.values())
+    pairs = (
+        ("system", data.system_name, system.name),
+        ("fields", data.field_names, system.fields),
+        ("parameters", data.parameter_names, system.parameter_names),
+        ("grid", grid, system.grid),
+        ("number of frames", len(data.times), len(system.times)),
+    )
+    for what, there, here in pairs:
+        if there != here:
+            raise DataError(f"{data.root} does not fit the model: its {what}: {there}; the model's: {here}.")
+    if not np.allclose(data.times, system.times.numpy(), rtol=1e-6):
+        raise DataError(f"{data.root} does not fit the model: its output times are others than the model's.")
+
+
+def _count(forecaster: Forecaster, data: Dataset | None, split: str, n: int | None) -> int:
+    if data is not None:
+        there = data.n(split)
+    else:
+        there = forecaster.system.split(split).size(forecaster.details.get("size", "paper"))
+        there = max(there, n or 0)  # generated data know no end
+    if n is not None and n > there:
+        raise DataError(f"{split} has {there} trajectories; {n} were asked for.")
+    return there if n is None else n
+
+
+def _blocks(forecaster: Forecaster, data: Dataset | None, split: str, n: int) -> Iterator[Block]:
+    system, device = forecaster.system, forecaster.device
+    row = 4 * len(system.times) * len(system.fields) * math.prod(system.grid)
+    chunk = system.chunk_size(device)  # whole solver chunks: the values are those of any other way to make them
+    size = max(1, int(BLOCK_BYTES / row) // chunk) * chunk
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        if data is None:
+            made = system.generate(split, stop - start, device, start=start)
+            yield made.fields, made.xi
+        else:
+            fields = torch.from_numpy(data.fields(split, range(start, stop)))
+            yield fields.to(device), torch.from_numpy(data.xi(split)[start:stop])
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------
+def _judge(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int) -> dict[str, Tensor]:
+    """Errors of every trajectory, (B,...) on the CPU; NaN where the forecast is unstable."""
+    if not bool(torch.isfinite(fields).all()):
+        bad = (~torch.isfinite(fields.flatten(1)).all(1)).nonzero().flatten().tolist()
+        raise DataError(f"The true fields of {len(bad)} trajectories are not finite (e.g. row {bad[0]} of a block).")
+    result = forecaster.forecast(fields[:, :observed], xi, n_frames=fields.shape[1] - observed)
+    guess, first = result.fields, observed
+    table = {
+        "rel_l2": metrics.rel_l2(guess, fields, first),
+        "rel_l2_all_frames": metrics.rel_l2(result.decoded, fields, 0),
+        "rel_l2_joint": metrics.rel_l2_joint(guess, fields, first),
+        "last_frame": metrics.last_frame(guess, fields),
+        "per_channel": metrics.per_channel(guess, fields, first),
+        "per_frame": metrics.per_frame(guess, fields, first),
+        "repeat_first": metrics.rel_l2(metrics.repeat_first(fields, observed), fields, first),
+        "is_stable": torch.tensor([outcome.label == "ok" for outcome in result.outcome]),
+    }
+    return {key: value.cpu() for key, value in table.items()}
+
+
+def _summary(table: dict[str, Tensor], names: Sequence[str]) -> dict[str, Any]:
+    """Means over the stable trajectories, as plain numbers; None where there is nothing to average."""
+    stable = table["is_stable"]
+    good = {key: values[stable] for key, values in table.items()}
+    channels, frames = good["per_channel"].nanmean(0), good["per_frame"].nanmean(0)  # NaN if no row is left
+    return {
+        "rel_l2": _number(good["rel_l2"].nanmean()),
+        "rel_l2_all_frames": _number(good["rel_l2_all_frames"].nanmean()),
+        "rel_l2_joint": _number(good["rel_l2_joint"].nanmean()),
+        "median": _number(good["rel_l2"].nanquantile(0.5)) if len(good["rel_l2"]) else None,
+        "last_frame": _number(good["last_frame"].nanmean()),
+        "per_channel": {name: _number(value) for name, value in zip(names, channels.tolist(), strict=True)},
+        "per_frame": [_number(value) for value in frames.tolist()],
+        "repeat_first": _number(table["repeat_first"].nanmean()),
+        "n": len(stable),
+        "n_unstable": int((~stable).sum()),
+        "trajectories": [_number(value) for value in table["rel_l2"].tolist()],
+    }
+
+
+def _number(value: Any) -> float | None:
+    """JSON knows no NaN: None instead."""
+    return float(value) if math.isfinite(float(value)) else None

@@ -1,0 +1,97 @@
+"""Models on disk: three files, no pickle, every byte checked before it is used.
+
+    MODEL/
+      weights.safetensors     tensors named as in Surrogate.state_dict()
+      README.md               the model card
+      config.json             everything else (see `header`), with the hash of the weights; written last
+
+A crash while an older model is replaced leaves a pair of files whose hashes disagree, which is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.errors import CheckpointError
+from pdejepa.core.files import sha256_file, write_json, write_text
+from pdejepa.forecast.card import card_text
+from pdejepa.forecast.header import CONFIG_NAME, describe, parse, read
+from pdejepa.forecast.locate import WEIGHTS_NAME, find_model
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.weights import check_match, first_not_finite, read_weights, restore, write_weights
+
+CARD_NAME = "README.md"
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+def save_model(
+    surrogate: Surrogate,
+    folder: str | os.PathLike[str],
+    details: dict[str, Any],
+    dtype: Literal["float32", "float16"] = "float32",
+) -> str:
+    """Write the model and return the sha256 of its weights.
+
+    `details` may tell recipe, polish, seed, lineage, data_hash, seconds, device, torch, commit, errors and size;
+    what the model knows itself (system, sizes, statistics) is added.
+    """
+    root = Path(folder)
+    plain = describe(surrogate, details, {"weights_sha256": "", "weights_bytes": 0, "weights_dtype": dtype})
+    tensors = {name: tensor.detach().to(DTYPES[dtype]) for name, tensor in surrogate.state_dict().items()}
+    bad = first_not_finite(tensors)
+    if bad:
+        raise CheckpointError(f"{bad} holds values that are not finite in {dtype}; the model is not saved.")
+    path = root / WEIGHTS_NAME
+    write_weights(path, tensors)
+    plain |= {"weights_sha256": sha256_file(path), "weights_bytes": path.stat().st_size}
+    _write_words(root, surrogate, plain)
+    return str(plain["weights_sha256"])
+
+
+def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: dict[str, Any]) -> None:
+    """Add errors {split: {...}} to config.json and the model card; the weights stay as they are."""
+    root = Path(folder)
+    plain = read(root)
+    plain["errors"] = {**plain["errors"], **errors}
+    parse(plain, root / CONFIG_NAME)
+    _write_words(root, surrogate, plain)
+
+
+def load_surrogate(path: str | os.PathLike[str], device: str | torch.device) -> tuple[Surrogate, dict[str, Any]]:
+    """The model in a run folder, a model folder, or of a shipped name, and the content of its config.json."""
+    folder = find_model(path)
+    plain = read(folder)
+    header = parse(plain, folder / CONFIG_NAME)
+    weights = folder / WEIGHTS_NAME
+    tensors = _read(weights, header.weights_sha256)
+    surrogate = header.build()
+    _load(surrogate, tensors, DTYPES[header.weights_dtype], str(weights))
+    return surrogate.to(device).eval().requires_grad_(False), plain
+
+
+def _write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
+    write_text(root / CARD_NAME, card_text(surrogate.system, plain))
+    write_json(root / CONFIG_NAME, plain)
+
+
+def _read(path: Path, sha256: str) -> dict[str, Tensor]:
+    """The tensors of the file with that hash.  Reading comes first: it can say what a wrong file is."""
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing: {CONFIG_NAME} without weights is no model.")
+    tensors = read_weights(path)
+    if sha256_file(path) != sha256:
+        raise CheckpointError(f"{path} is damaged or of another model: its hash is not the one in {CONFIG_NAME}.")
+    return tensors
+
+
+def _load(surrogate: Surrogate, tensors: dict[str, Tensor], dtype: torch.dtype, source: str) -> None:
+    """Copy the tensors into the model; names, shapes and type must all be right."""
+    expected = {name: tensor.to(dtype) for name, tensor in surrogate.state_dict().items()}
+    check_match(tensors, expected, source)
+    parts = dict(surrogate.named_children())
+    restore(parts, {name: tensor.float() for name, tensor in tensors.items()}, source)

@@ -1,0 +1,226 @@
+"""Forecasts: a state, parameters by name, a number of frames; physical units in and out.
+
+    model = pdejepa.load("RUN")
+    result = model.forecast(u0, viscosity=5e-3)
+    result.fields      (B,H+n,C,*grid)   the H observed frames first, then the n new ones
+    result.new         (B,n,C,*grid)     the new ones only
+    result.outcome     per row: ok, or unstable from some frame on (those frames are NaN)
+    result.support     what of the request lies outside the training data
+
+Letters: B rows, H observed frames, n new frames, C channels, *grid spatial axes, N tokens, D latent width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.device import pick_device
+from pdejepa.core.errors import ParameterError
+from pdejepa.forecast import request
+from pdejepa.forecast.checkpoint import load_surrogate
+from pdejepa.forecast.locate import find_model
+from pdejepa.forecast.support import Support, judge
+from pdejepa.models.condition import ForcingField
+from pdejepa.models.surrogate import Surrogate
+
+LATENT_GROWTH = 10.0  # an rms of q beyond this times that of the observed frames counts as unstable
+FIELD_SPREADS = 100.0  # so does a value this many standard deviations of the training data from their mean
+MEMORY = {"cpu": 3e8, "cuda": 4e9}  # bytes that one piece of work may take, about
+N_LIVE = 4  # maps of the widest layer that a decoder holds at once, about
+
+
+@dataclass(frozen=True)
+class RowOutcome:
+    """How the forecast of one row ended; `first_bad` counts frames as `Forecast.fields` does."""
+
+    label: Literal["ok", "unstable"]
+    first_bad: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        if self.first_bad is None:
+            return "stable"
+        return f"unstable: frame {self.first_bad} left every plausible bound; it and all later frames are NaN"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast fields in physical units.  `fields` begins with the observed frames as they were given.
+
+    reconstruction: the observed frames encoded and decoded again, which shows what the latents hold of them.
+    """
+
+    fields: Tensor  # (B,H+n,C,*grid) float32
+    times: Tensor  # (H+n,) float64
+    xi: Tensor  # (B,P) float64
+    n_observed: int
+    reconstruction: Tensor  # (B,H,C,*grid) float32
+    support: Support
+    outcome: tuple[RowOutcome, ...]
+    seconds: float
+
+    @property
+    def new(self) -> Tensor:
+        """The forecast frames only, (B,n,C,*grid)."""
+        return self.fields[:, self.n_observed :]
+
+    @property
+    def decoded(self) -> Tensor:
+        """All frames as the model sees them: the observed ones are its reconstruction, (B,H+n,C,*grid)."""
+        return torch.cat((self.reconstruction, self.new), 1)
+
+    @property
+    def is_stable(self) -> bool:
+        return all(outcome.label == "ok" for outcome in self.outcome)
+
+
+class Forecaster:
+    """A trained model ready to use.  `details` is the content of its config.json, `folder` where it came from."""
+
+    def __init__(
+        self, surrogate: Surrogate, details: dict[str, Any], device: torch.device, folder: Path | None = None
+    ) -> None:
+        self.surrogate, self.details, self.device, self.folder = surrogate, details, device, folder
+        self.system = surrogate.system
+
+    @property
+    def n_frames(self) -> int:
+        """Frames of a training trajectory, the observed ones included."""
+        return len(self.system.times)
+
+    def forecast(
+        self,
+        u0: Any,
+        xi: Any | Mapping[str, Any] | None = None,
+        *,
+        n_frames: int | None = None,
+        forcing: Any = None,
+        t0: float | None = None,
+        **named: Any,
+    ) -> Forecast:
+        """Forecast `n_frames` new frames (default: up to the end of a training trajectory) from u0 at time t0.
+
+        u0: (C,*grid) or (B,C,*grid), tensor or array, physical units.  Models that observe two frames take
+        (2,C,*grid) or (B,2,C,*grid); the latter also gives two frames to a one-frame model of a second-order system.
+        Parameters: by name, one value or one per row, as a mapping, or as a tensor xi (B,P).
+        forcing: {"forcing_amplitude_1": 0.3, ...}, a field (*grid), (C,*grid) or (B,C,*grid) that stays, or a
+        function f(t, x) (2-D: f(t, x, y) with x (N,1) and y (1,M)) of the time, one number, and the coordinates.
+        The results are on the CPU if u0 was an array, else on its device.
+        """
+        began = time.perf_counter()
+        u = request.observed_frames(self.system, u0, self.surrogate.history)
+        rows = request.parameters(self.system, xi, named, forcing)
+        u, rows = request.match_rows(self.system, u, rows)
+        n_new = self._checked_frames(n_frames, u.shape[1])
+        start = float(self.system.times[0]) if t0 is None else _checked_time(t0)
+        field = request.forcing_field(self.system, forcing, len(rows), start, self.device)
+        parts = []
+        with torch.no_grad(), _full_precision(self.device):
+            for part in self._pieces(len(rows), u.shape[1] + n_new):
+                own = field(part) if field is not None else None
+                parts.append(self._run(u[part], rows[part], n_new, start, own))
+        decoded, first_bad = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        n_observed = u.shape[1]
+        ranges, total = self.surrogate.statistics.ranges, n_observed + n_new
+        support = judge(self.system.named(rows), ranges, total, self.n_frames, field is not None)
+        return Forecast(
+            fields=torch.cat((u, decoded[:, n_observed:]), 1),
+            times=start + self.surrogate.conditioner.frame_gap * torch.arange(total, dtype=torch.float64),
+            xi=rows.clone(),
+            n_observed=n_observed,
+            reconstruction=decoded[:, :n_observed],
+            support=support,
+            outcome=tuple(_outcome(frame, total) for frame in first_bad.tolist()),
+            seconds=time.perf_counter() - began,
+        )
+
+    def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:
+        n = self.n_frames - n_observed if n_frames is None else n_frames
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ParameterError(f"n_frames counts new frames and must be 1 or more; got {n_frames!r}.")
+        return n
+
+    def _pieces(self, n_rows: int, n_frames: int) -> list[slice]:
+        """Rows in pieces whose latents fit into the memory meant for them."""
+        config, n_tokens = self.surrogate.config, self.surrogate.patches.n_tokens
+        row = 4 * n_tokens * (3 * n_frames * config.encoder.width + 24 * config.field.width)
+        size = max(1, int(_memory(self.device) / row))
+        return [slice(begin, min(begin + size, n_rows)) for begin in range(0, n_rows, size)]
+
+    def _run(self, u: Tensor, xi: Tensor, n_new: int, t0: float, forcing: ForcingField | None) -> tuple[Tensor, Tensor]:
+        """Decoded frames (b,H+n,C,*grid) where u lives, and the first bad frame of each row (b,), H+n if none is."""
+        model, home = self.surrogate, u.device
+        drive = model.drive(xi.to(self.device), t0, forcing)
+        q = model.rollout(model.encode(model.normalise(u.to(self.device))), drive, n_new)  # (b,H+n,N,D)
+        decoded = self._decode(q)  # normalised
+        gone = _bad_frames(q, decoded, u.shape[1]).long().cummax(1).values.bool()  # and all that follow, (b,H+n)
+        fields = model.denormalise(decoded).masked_fill(gone.reshape(*gone.shape, *[1] * (u.ndim - 2)), torch.nan)
+        return fields.to(home), (~gone).sum(1).cpu()
+
+    def _decode(self, q: Tensor) -> Tensor:
+        """A few frames at a time: the maps inside a decoder are much larger than what goes in and out."""
+        model = self.surrogate
+        frame = 4 * N_LIVE * max(model.config.decoder.widths) * math.prod(self.system.grid)
+        size = max(1, int(_memory(self.device) / (frame * len(q))))
+        return torch.cat([model.decode(part) for part in q.split(size, 1)], 1)
+
+
+def load(path: str | os.PathLike[str], device: str = "auto") -> Forecaster:
+    """The model in a run folder or a model folder, or one that comes with the package, by its name."""
+    folder, where = find_model(path), pick_device(device)
+    surrogate, details = load_surrogate(folder, where)
+    return Forecaster(surrogate, details, where, folder)
+
+
+def _bad_frames(q: Tensor, decoded: Tensor, n_observed: int) -> Tensor:
+    """Which new frames (b,H+n) are not finite, or far from anything that was observed or trained on."""
+    size = q.float().square().mean((2, 3)).sqrt()  # (b,H+n)
+    bound = LATENT_GROWTH * size[:, :n_observed].amax(1, keepdim=True)
+    largest = decoded.abs().flatten(2).amax(2)  # (b,H+n); NaN compares as False below
+    bad = ~((size <= bound) & (largest <= FIELD_SPREADS))
+    bad[:, :n_observed] = False
+    return bad
+
+
+def _outcome(first_bad: int, n_frames: int) -> RowOutcome:
+    return RowOutcome("ok") if first_bad == n_frames else RowOutcome("unstable", first_bad)
+
+
+def _checked_time(t0: float) -> float:
+    try:
+        value = float(t0)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ParameterError(f"t0 must be one finite time; got {t0!r}.")
+    return value
+
+
+def _memory(device: torch.device) -> float:
+    return MEMORY.get(device.type, MEMORY["cpu"])
+
+
+@contextlib.contextmanager
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Products and convolutions in true float32, whatever the process has switched on for training."""
+    if device.type != "cuda":
+        yield
+        return
+    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = convolution

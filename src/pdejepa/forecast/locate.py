@@ -1,0 +1,97 @@
+"""Where a model is: a run folder, a model folder, or the name of a model that comes with the package.
+
+RUN/model/config.json                          pdejepa.load("RUN")
+MODEL/config.json                              pdejepa.load("MODEL")
+pdejepa/checkpoints/<name>/config.json         pdejepa.load("<name>")
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pdejepa.core.errors import CheckpointError, did_you_mean
+from pdejepa.forecast.header import CONFIG_NAME
+from pdejepa.stages.config import STAGES
+
+WEIGHTS_NAME = "weights.safetensors"
+MODEL_FOLDER = "model"
+MAX_LISTED = 12
+
+
+def find_model(path: str | os.PathLike[str]) -> Path:
+    """The folder that holds config.json and weights; folders are looked for before shipped names."""
+    given = Path(path)
+    if given.is_dir():
+        return _model_in(given)
+    if given.exists():
+        raise CheckpointError(f"{given} is a file; give the folder of the model or of the run that it lies in.")
+    shipped = shipped_models()
+    if os.fspath(path) in shipped:
+        return shipped[os.fspath(path)]
+    raise CheckpointError(_nothing_there(given, shipped))
+
+
+def shipped_models() -> dict[str, Path]:
+    """Name -> folder of the models that come with the package."""
+    root = Path(str(importlib.resources.files("pdejepa"))) / "checkpoints"
+    return {folder.name: folder for folder in _folders(root) if (folder / CONFIG_NAME).is_file()}
+
+
+def run_folder(model: Path) -> Path:
+    """The run that a model folder belongs to; a model that stands alone is its own."""
+    return model.parent if _is_run(model.parent) else model
+
+
+def _model_in(folder: Path) -> Path:
+    model = folder / MODEL_FOLDER
+    if (model / CONFIG_NAME).is_file():
+        return model
+    if _is_run(folder):
+        raise CheckpointError(_unfinished(folder))
+    if (folder / CONFIG_NAME).is_file() or (folder / WEIGHTS_NAME).is_file():
+        return folder
+    inside = [found.name for found in _folders(folder) if _holds_model(found)]
+    listed = f" Models in it: {_listed(inside)}." if inside else ""
+    raise CheckpointError(f"{folder} holds no model: there is no {CONFIG_NAME} and no {MODEL_FOLDER}/ in it.{listed}")
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "data.json").is_file() or any((folder / stage).is_dir() for stage in STAGES)
+
+
+def _unfinished(run: Path) -> str:
+    done = [stage for stage in STAGES if (run / stage / "done.json").is_file()]
+    begun = [stage for stage in STAGES if (run / stage).is_dir() and stage not in done]
+    told = f"finished: {', '.join(done) or 'no stage yet'}" + (f"; begun: {', '.join(begun)}" if begun else "")
+    return (
+        f"{run} is a run without a model yet ({told}). "
+        f"Give the command that started it once more, pdejepa train ... --out {run}: it continues where it stopped."
+    )
+
+
+def _holds_model(folder: Path) -> bool:
+    return _is_run(folder) or any((folder / name).is_file() for name in (CONFIG_NAME, f"{MODEL_FOLDER}/{CONFIG_NAME}"))
+
+
+def _nothing_there(given: Path, shipped: Iterable[str]) -> str:
+    """What exists instead: models beside the path that was asked for, and shipped ones."""
+    beside = [folder.name for folder in _folders(given.parent) if _holds_model(folder)]
+    hint = did_you_mean(given.name, (*beside, *shipped)) or "."
+    lists = (("Models that come with pdejepa", list(shipped)), (f"Models and runs in {given.parent}", beside))
+    told = " ".join(f"{label}: {_listed(names)}." for label, names in lists if names)
+    return f"There is no model {str(given)[:200]!r}{hint} {told or 'Train one with: pdejepa train'}"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return []

@@ -1,0 +1,176 @@
+"""What a user asks for, checked and brought into one shape: observed frames, parameters, forcing.
+
+    u0        (C,*grid), (B,C,*grid), (B,H,C,*grid), or (H,C,*grid) for models with H = 2
+    xi        (B,P), {name: value} or name=value; one row serves all states, one state all rows
+    forcing   {forcing_name: value}, a field, or f(t, x) / f(t, x, y)
+
+Letters: B rows, H observed frames, C channels, *grid spatial axes, P parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.errors import DataError, ParameterError, did_you_mean
+from pdejepa.forecast.support import FORCING
+from pdejepa.models.condition import ForcingField
+from pdejepa.systems import System
+
+Given = Any  # tensor, numpy array or nested lists
+
+
+# ---- states ----------------------------------------------------------------------------------------------------
+def observed_frames(system: System, u0: Given, history: int) -> Tensor:
+    """u0 as (B,H,C,*grid) float32, on the device it came on; DataError for wrong shapes and values."""
+    u = _as_floats(system, u0, "the observed state")
+    frame = (len(system.fields), *system.grid)
+    many = (1, 2) if system.structure.time_order == 2 and history == 1 else (history,)
+    k = u.ndim - len(frame)  # axes in front of a frame
+    fits = k >= 0 and tuple(u.shape[k:]) == frame and u.numel() > 0
+    if fits and k == 0 and history == 1:
+        u = u[None, None]  # (1,1,C,*grid)
+    elif fits and k == 1 and history == 1:
+        u = u[:, None]  # (B,1,C,*grid)
+    elif fits and k == 1 and u.shape[0] == history:
+        u = u[None]  # (1,H,C,*grid)
+    elif not (fits and k == 2 and u.shape[1] in many):
+        raise DataError(_wrong_shape(system, u, frame, history))
+    if not bool(torch.isfinite(u).all()):
+        raise DataError(f"{system.name}: the observed state holds NaN or infinite values.")
+    return u
+
+
+def _as_floats(system: System, values: Given, what: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values)
+        if tensor.is_complex():
+            raise TypeError
+        return tensor.detach().to(torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(values).__name__
+        raise DataError(f"{system.name} expects {what} as an array of real numbers; got {kind}.") from None
+
+
+def _wrong_shape(system: System, u: Tensor, frame: tuple[int, ...], history: int) -> str:
+    sizes = ", ".join(map(str, frame))
+    lead = "" if history == 1 else f"{history}, "
+    last = (*frame[1:], frame[0])
+    is_turned = tuple(u.shape[-len(last) :]) == last and last != frame
+    hint = " Did you mean channels first?" if is_turned else ""
+    if history == 2 and tuple(u.shape[-len(frame) :]) == frame:
+        hint = " This model observes two frames."
+    return (
+        f"{system.name} expects the observed state as ({lead}{sizes}) or (B, {lead}{sizes}), physical units; "
+        f"got {tuple(u.shape)}.{hint}"
+    )
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------
+def parameters(
+    system: System, xi: Given | Mapping[str, Any] | None, named: Mapping[str, Any], forcing: Given
+) -> Tensor:
+    """Parameters (B,P) float64 from a tensor or from names; forcing coefficients replace or complete them."""
+    coefficients = _coefficients(system, forcing) if isinstance(forcing, Mapping) else {}
+    if xi is None or isinstance(xi, Mapping):
+        given = {**(xi or {}), **named}
+        twice = [name for name in coefficients if name in given]
+        if twice:
+            raise ParameterError(f"{system.name}: {twice[0]} is given twice, as a parameter and in forcing.")
+        if forcing is not None and not coefficients:
+            given = {**_idle_forcing(system), **given}
+        return system.xi({**given, **coefficients})
+    if named:
+        extra = ", ".join(named)
+        raise ParameterError(f"{system.name}: give parameters as a tensor or by name, not both; got also {extra}.")
+    rows = system.check_xi(_as_floats64(system, xi))
+    return _replaced(system, rows, coefficients) if coefficients else rows
+
+
+def _as_floats64(system: System, xi: Given) -> Tensor:
+    try:
+        rows = torch.as_tensor(xi).detach().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ParameterError(f"{system.name}: parameters must be numbers; got {type(xi).__name__}.") from None
+    return rows[None] if rows.ndim == 1 and len(rows) == len(system.parameters) else rows
+
+
+def _coefficients(system: System, forcing: Mapping[str, Any]) -> dict[str, Any]:
+    known = [name for name in system.parameter_names if name.startswith(FORCING)]
+    for name in forcing:
+        if name not in known:
+            hint = did_you_mean(str(name), known) or "."
+            raise ParameterError(f"{system.name} has no forcing coefficient {str(name)[:60]!r}{hint}")
+    return dict(forcing)
+
+
+def _idle_forcing(system: System) -> dict[str, float]:
+    """Values for forcing parameters that a forcing field makes meaningless, where the system has no default."""
+    return {p.name: p.train[0] for p in system.parameters if p.name.startswith(FORCING) and p.default is None}
+
+
+def _replaced(system: System, rows: Tensor, coefficients: Mapping[str, Any]) -> Tensor:
+    return system.xi({**system.named(rows), **coefficients})
+
+
+def match_rows(system: System, u: Tensor, xi: Tensor) -> tuple[Tensor, Tensor]:
+    """As many states as parameter rows, by repeating whichever is one."""
+    n = max(len(u), len(xi))
+    if {len(u), len(xi)} - {1, n}:
+        raise ParameterError(f"{system.name}: {len(u)} observed states but {len(xi)} rows of parameters.")
+    return u.expand(n, *u.shape[1:]), xi.expand(n, -1)
+
+
+# ---- forcing ---------------------------------------------------------------------------------------------------
+def forcing_field(
+    system: System, forcing: Given, n_rows: int, t0: float, device: torch.device
+) -> Callable[[slice], ForcingField] | None:
+    """For some of the rows: times (b,) -> f (b,C,*grid) in physical units; None if the parameters say it all."""
+    if forcing is not None and system.structure.forcing == "none":
+        raise ParameterError(f"{system.name} has no forcing term ({system.equation}); leave forcing out.")
+    if forcing is None or isinstance(forcing, Mapping):
+        return None
+    if callable(forcing):
+        field_at = _moving(system, forcing, n_rows, device)
+        first = field_at(torch.tensor(t0, dtype=torch.float64, device=device))
+    else:
+        first = _spread(system, _as_floats(system, forcing, "the forcing").to(device), n_rows)
+        field_at = lambda _: first  # noqa: E731
+    if not bool(torch.isfinite(first).all()):
+        raise DataError(f"{system.name}: the forcing holds NaN or infinite values at t = {t0:g}.")
+    return lambda rows: lambda times: field_at(times[0])[rows]
+
+
+def _moving(
+    system: System, function: Callable[..., Any], n_rows: int, device: torch.device
+) -> Callable[[Tensor], Tensor]:
+    """f(t, x) or f(t, x, y) as a function of time alone: t is one number, x (N,) or (N,1), y (1,M), float64."""
+    k = system.ndim
+    places = [[-1 if i == j else 1 for i in range(k)] for j in range(k)]
+    axes = [axis.to(device).reshape(place) for axis, place in zip(system.axes.values(), places, strict=True)]
+
+    def field_at(t: Tensor) -> Tensor:
+        values = _as_floats(system, function(t, *axes), "the result of the forcing function")
+        return _spread(system, values.to(device), n_rows)
+
+    return field_at
+
+
+def _spread(system: System, field: Tensor, n_rows: int) -> Tensor:
+    """(), (*grid), (C,*grid), (B,C,*grid), or (B,*grid) if there is one channel -> (B,C,*grid)."""
+    frame = (len(system.fields), *system.grid)
+    if field.ndim == len(frame) and frame[0] == 1 and field.shape[0] in (1, n_rows):
+        field = field[:, None]  # (B,1,*grid)
+    shape = (n_rows, *frame)
+    try:
+        if field.ndim not in (0, len(frame) - 1, len(frame), len(shape)):
+            raise RuntimeError
+        return field.expand(shape)
+    except RuntimeError:
+        sizes = ", ".join(map(str, frame))
+        raise DataError(
+            f"{system.name} expects the forcing as ({sizes}) or ({n_rows}, {sizes}); got {tuple(field.shape)}."
+        ) from None

@@ -1,0 +1,158 @@
+"""Is a forecast asked for something the model was trained on?  One verdict per parameter, and sentences.
+
+A parameter is inside its training range if it lies between the smallest and the largest value of the train split;
+MARGIN of the range counts as inside, because the ends of a random sample are no sharp borders.  How far outside is
+told as a factor for ranges over several octaves ("20x below"), otherwise as a share of the width of the range.
+The many numbers of a forcing (forcing_*) are told in one sentence; numbers of one kind (forcing_amplitude_1, _2, ..)
+obey one law and share one range.  A longer horizon than that of the training data is an extrapolation too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+MARGIN = 0.01
+LOG_RATIO = 6.0  # a positive range whose ends differ by this factor or more is thought of in factors
+FORCING = "forcing_"
+
+Ranges = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the values of one parameter lie; of several rows, `value` is the one farthest outside."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    side: Literal["inside", "below", "above"]
+    n_outside: int = 0  # rows
+    n_rows: int = 1
+
+    @property
+    def distance(self) -> str:
+        """`20x below` or `12% of its width above`; empty if inside."""
+        if self.side == "inside":
+            return ""
+        if _is_log(self.low, self.high) and self.value > 0:
+            factor = self.low / self.value if self.side == "below" else self.value / self.high
+            return f"{factor:.3g}x {self.side}"
+        gap = self.low - self.value if self.side == "below" else self.value - self.high
+        width = self.high - self.low
+        return f"{100 * gap / width:.3g}% of its width {self.side}" if width > 0 else self.side
+
+    @property
+    def sentence(self) -> str:
+        if self.side == "inside":
+            return ""
+        rows = f" in {self.n_outside} of {self.n_rows} rows" if self.n_rows > 1 else ""
+        trained = f"[{self.low:.6g}, {self.high:.6g}]" if self.high > self.low else f"at {self.low:.6g}"
+        range_name = "training range" if self.high > self.low else "only training value,"
+        return (
+            f"Extrapolating{rows}: {self.name} {self.value:.6g} is {self.side} the {range_name} {trained} "
+            f"({self.distance})."
+        )
+
+
+@dataclass(frozen=True)
+class Support:
+    """What the train split covers of a request.  `unchecked` holds what cannot be judged, as sentences."""
+
+    places: tuple[Place, ...]
+    n_frames: int  # frames of the request, observed ones included
+    trained_frames: int
+    unchecked: tuple[str, ...] = ()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether everything that can be judged lies within the training data."""
+        return self.n_frames <= self.trained_frames and all(place.side == "inside" for place in self.places)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each extrapolation, then what could not be checked; empty for a plain request."""
+        outside = [place for place in self.places if place.side != "inside"]
+        forcing = [place for place in outside if place.name.startswith(FORCING)]
+        told = [place.sentence for place in outside if place not in forcing]
+        if len(forcing) == 1:
+            told.append(forcing[0].sentence)
+        elif forcing:
+            told.append(_forcing_sentence(forcing))
+        if self.n_frames > self.trained_frames:
+            told.append(
+                f"Extrapolating: {self.n_frames} frames in all, but the trajectories of the training data have "
+                f"{self.trained_frames}."
+            )
+        return (*told, *self.unchecked)
+
+
+def judge(
+    named: Mapping[str, Tensor],
+    ranges: Ranges,
+    n_frames: int,
+    trained_frames: int,
+    has_own_forcing: bool = False,
+) -> Support:
+    """The support of parameters {name: (B,)}; with a forcing field of the user's own, forcing_* do not count."""
+    families = _families(ranges)
+    places = [
+        _place(name, values, families[_family(name)])
+        for name, values in named.items()
+        if not (has_own_forcing and name.startswith(FORCING))
+    ]
+    unchecked = ("Not checked: whether the given forcing field resembles the training data's.",)
+    return Support(tuple(places), n_frames, trained_frames, unchecked if has_own_forcing else ())
+
+
+def _place(name: str, values: Tensor, ends: tuple[float, float]) -> Place:
+    low, high = ends
+    found = [float(value) for value in values.reshape(-1).tolist()]
+    outside = [value for value in found if not _is_inside(value, low, high)]
+    if not outside:
+        return Place(name, found[0], low, high, "inside", 0, len(found))
+    worst = max(outside, key=lambda value: _excess(value, low, high))
+    return Place(name, worst, low, high, "below" if worst < low else "above", len(outside), len(found))
+
+
+def _is_inside(value: float, low: float, high: float) -> bool:
+    if low <= value <= high:
+        return True
+    return high > low and _excess(value, low, high) <= MARGIN
+
+
+def _excess(value: float, low: float, high: float) -> float:
+    """How far outside, on the scale in which the range is thought of: factor - 1, or share of the width."""
+    if _is_log(low, high) and value > 0:
+        return max(low / value, value / high) - 1
+    return max(low - value, value - high) / (high - low or 1.0)
+
+
+def _is_log(low: float, high: float) -> bool:
+    return low > 0 and high >= LOG_RATIO * low
+
+
+def _family(name: str) -> str:
+    """`forcing_amplitude_3` -> `forcing_amplitude`; other names stand for themselves."""
+    return re.sub(r"_\d+$", "", name) if name.startswith(FORCING) else name
+
+
+def _families(ranges: Ranges) -> dict[str, tuple[float, float]]:
+    joined: dict[str, tuple[float, float]] = {}
+    for name, (low, high) in ranges.items():
+        before = joined.get(_family(name), (low, high))
+        joined[_family(name)] = (min(low, before[0]), max(high, before[1]))
+    return joined
+
+
+def _forcing_sentence(places: list[Place]) -> str:
+    worst = max(places, key=lambda place: _excess(place.value, place.low, place.high))
+    return (
+        f"Extrapolating: {len(places)} numbers of the forcing are outside their training ranges, farthest "
+        f"{worst.name} {worst.value:.6g} ({worst.distance} [{worst.low:.6g}, {worst.high:.6g}])."
+    )

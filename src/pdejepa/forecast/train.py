@@ -1,0 +1,95 @@
+"""From a configuration to a model that forecasts: all stages, then the checkpoint.
+
+    RUN/model/               the finished model
+    RUN/model-four-stages/   the model before polishing, if it was polished
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pdejepa
+from pdejepa.core.device import rank_and_world
+from pdejepa.core.files import lock
+from pdejepa.forecast.checkpoint import save_model
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.memory import read_json
+from pdejepa.stages.train import Trained, train_stages
+
+
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    say: Callable[[str], object] = print,
+    restart: str = "",
+    started: float | None = None,
+) -> Trained:
+    """Train (or continue) in the folder `out` and write RUN/model; see `pdejepa train --help`.
+
+    restart: forget this stage and those after it first.  started: when the clock of the total began
+    (time.monotonic), if that was before this call.
+    """
+    folder, begin = Path(out), time.monotonic() if started is None else started
+    rank, world = rank_and_world()
+
+    def after_stage(name: str, trained: Trained) -> None:
+        if name not in ("decode", "polish") or _is_saved(folder, trained, name):
+            return
+        trained.seconds["total"] = _total(trained, time.monotonic() - begin)
+        names = ["model"]
+        if name == "decode" and "polish" in trained.config.stages:
+            names.append("model-four-stages")
+        for model in names:
+            save_model(trained.model, folder / model, details(trained, is_polished=name == "polish"))
+
+    with lock(folder, (rank, world) if world > 1 else None, wait=False):
+        return train_stages(config, folder, say, after_stage, restart)
+
+
+def details(trained: Trained, is_polished: bool) -> dict[str, Any]:
+    """What the checkpoint tells about the training."""
+    config = trained.config
+    return {
+        "recipe": config.recipe,
+        "polish": is_polished,
+        "seed": config.seed,
+        "size": config.size,
+        "lineage": trained.lineage,
+        "data_hash": trained.data_hash,
+        "seconds": dict(trained.seconds),
+        "device": trained.device,
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+
+
+def _is_saved(folder: Path, trained: Trained, name: str) -> bool:
+    """Whether the checkpoint of these very weights exists: a finished run that is run again changes nothing."""
+    model = "model-four-stages" if name == "decode" and (folder / "polish").is_dir() else "model"
+    path = folder / model / "config.json"
+    return path.exists() and read_json(path).get("lineage", {}).get(name) == trained.lineage[name]
+
+
+def _total(trained: Trained, elapsed: float) -> float:
+    """Wall clock from the start of the command; of a run in several tries, the sum of its parts."""
+    return max(elapsed, sum(seconds for name, seconds in trained.seconds.items() if name != "total"))
+
+
+def commit() -> str:
+    """The commit of the source tree that runs, `-changed` appended if it differs; empty outside a checkout."""
+    place = Path(pdejepa.__file__).parents[2]
+    try:
+        if not (place / ".git").exists():
+            return ""
+        run = lambda *words: subprocess.run(  # noqa: E731
+            ["git", "-C", str(place), *words], capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+        return run("rev-parse", "HEAD") + ("-changed" if run("status", "--porcelain", "src") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""

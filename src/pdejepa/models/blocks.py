@@ -1,0 +1,121 @@
+"""Transformer blocks, pre-norm, with rotary positions.
+
+    x <- x + Attention(LayerNorm(x))
+    x <- x + Mlp(LayerNorm(x))              Mlp(x) = W_out GELU(W_in x + b_in) + b_out
+
+Weights start normal with standard deviation 0.02; what block l adds to the residual stream is divided by sqrt(2 l),
+so that the stream keeps its size with depth.
+Letters: B rows, n tokens, H heads, d head width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.models.rope import rotate
+
+INIT_STD = 0.02
+RECOMPILE_LIMIT = 64  # one per sequence length, precision and network; past it code runs uncompiled
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, x: Tensor, cos: Tensor | None = None, sin: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """x (B,n,width); cos and sin (B or 1,1,n,d/2); mask (n,n) is True where a row may look at a column."""
+        B, n, width = x.shape
+        qkv = self.qkv(x).view(B, n, 3, self.heads, width // self.heads)  # (B,n,3,H,d)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B,H,n,d) each
+        if cos is not None and sin is not None:
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B,H,n,d)
+        return self.out(y.transpose(1, 2).reshape(B, n, width))  # (B,n,width)
+
+
+class Mlp(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, hidden)
+        self.out = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(nn.functional.gelu(self.hidden(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, mlp_hidden: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.attention = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=eps)
+        self.mlp = Mlp(width, mlp_hidden)
+
+    def forward(
+        self, x: Tensor, cos: Tensor | None = None, sin: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        x = x + self.attention(self.norm1(x), cos, sin, mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class Trunk(nn.Module):
+    """A stack of blocks."""
+
+    def __init__(self, depth: int, width: int, heads: int, mlp_ratio: float, eps: float = 1e-6) -> None:
+        super().__init__()
+        hidden = round(width * mlp_ratio)
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, eps) for _ in range(depth))
+
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor | None = None,
+        sin: Tensor | None = None,
+        mask: Tensor | None = None,
+        levels: tuple[int, ...] = (),
+    ) -> Tensor | list[Tensor]:
+        """The output (B,n,width), or the outputs of the blocks numbered `levels` (from 1)."""
+        kept = []
+        for number, block in enumerate(self.blocks, start=1):
+            x = block(x, cos, sin, mask)
+            if number in levels:
+                kept.append(x)
+        return kept if levels else x
+
+
+def init_weights(module: nn.Module) -> None:
+    """Normal weights, zero biases, LayerNorm 1 and 0; smaller weights where deep blocks write to the stream."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d):
+            nn.init.normal_(part.weight, std=INIT_STD)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.LayerNorm) and part.elementwise_affine:
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+    for trunk in (part for part in module.modules() if isinstance(part, Trunk)):
+        _shrink_with_depth(trunk)
+
+
+@torch.no_grad()
+def _shrink_with_depth(trunk: Trunk) -> None:
+    for number, block in enumerate(trunk.blocks, start=1):
+        for layer in block.modules():
+            if isinstance(layer, Attention | Mlp):
+                layer.out.weight.div_(math.sqrt(2 * number))
+
+
+def compile_blocks(module: nn.Module) -> None:
+    """Compile every block of a network for the sequence lengths it meets; for GPUs, where it pays."""
+    torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    for part in module.modules():
+        if isinstance(part, Block):
+            part.compile(dynamic=False)

@@ -1,0 +1,198 @@
+"""What the latent ODE is told besides its state: normalised coefficients r(xi) and the forcing field.
+
+    r_j = sign_j (c_j(xi) - centre_j) / scale_j          linear coordinate, the default
+    r_j = sign_j (ln c_j(xi) - centre_j) / scale_j       logarithmic, as a switch, for positive coefficients
+
+Centres and scales come from the train split.  A known forcing f(t,x) is handed over as patches of
+f (frame gap) / std(u): the change per frame it would cause alone, in normalised units.
+Letters: B rows, P parameters, M terms, N tokens, C channels, p patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.errors import CheckpointError
+from pdejepa.models.patches import PatchGrid
+from pdejepa.systems import System
+
+Coordinate = Literal["linear", "log"]
+N_MODES = 3  # Fourier modes of a forcing that free networks are told
+ForcingField = Callable[[Tensor], Tensor]  # physical time (B,) -> f (B,C,*grid), physical units
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Everything fitted on the train split that a forecast needs; stored with the model.
+
+    coefficients: term -> (centre, scale)     ranges: parameter -> (lowest, highest) value of the train split
+    latent_mean, latent_std: per latent channel, used by the variant `vanilla` only (empty otherwise)
+    velocity_scale: rms one-frame change of q in the train split, for second-order systems (1 otherwise)
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    ranges: dict[str, tuple[float, float]]
+    coefficients: dict[str, tuple[float, float]]
+    latent_mean: tuple[float, ...] = ()
+    latent_std: tuple[float, ...] = ()
+    velocity_scale: float = 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Statistics:
+        """Strict reading of what `to_dict` wrote; CheckpointError for anything else."""
+        try:
+            return cls(
+                mean=_numbers(data["mean"]),
+                std=_numbers(data["std"]),
+                ranges={str(name): _pair(pair) for name, pair in data["ranges"].items()},
+                coefficients={str(name): _pair(pair) for name, pair in data["coefficients"].items()},
+                latent_mean=_numbers(data["latent_mean"]),
+                latent_std=_numbers(data["latent_std"]),
+                velocity_scale=float(data["velocity_scale"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"The statistics stored with the model cannot be read ({error!r}).") from None
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _pair(values: Any) -> tuple[float, float]:
+    low, high = values
+    return float(low), float(high)
+
+
+def fit_statistics(system: System, fields: Tensor, xi: Tensor, coordinate: Coordinate = "linear") -> Statistics:
+    """Statistics of the train split: fields (n,T,C,*grid) and xi (n,P)."""
+    mean, std = channel_moments(fields)
+    named = system.named(xi.double().cpu())
+    return Statistics(
+        mean=mean,
+        std=std,
+        ranges={name: (float(values.min()), float(values.max())) for name, values in named.items()},
+        coefficients=_fit_coefficients(system, xi.double().cpu(), coordinate),
+    )
+
+
+def channel_moments(fields: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every channel over rows, frames and space, in float64, in bounded memory."""
+    n, total, squares = 0, 0.0, 0.0
+    for part in fields.split(256):
+        values = part.double().transpose(1, 2).flatten(2)  # (rows,C,T*points)
+        n += values.shape[0] * values.shape[2]
+        total, squares = total + values.sum((0, 2)), squares + values.square().sum((0, 2))
+    mean = torch.as_tensor(total) / n
+    std = (torch.as_tensor(squares) / n - mean**2).clamp(min=0.0).sqrt()
+    return tuple(mean.tolist()), tuple(value if value > 0 else 1.0 for value in std.tolist())
+
+
+def _fit_coefficients(system: System, xi: Tensor, coordinate: Coordinate) -> dict[str, tuple[float, float]]:
+    fitted = system.coefficients(xi)
+    pairs = {name: (float(fitted.centre[j]), float(fitted.scale[j])) for j, name in enumerate(fitted.names)}
+    for term in system.structure.terms:
+        values = term.coefficient(system.named(xi)).double()
+        if _is_log(coordinate, term.rule):
+            logs = values.clamp(min=1e-300).log()
+            pairs[term.name] = (float(logs.mean()), float(logs.std(unbiased=False)) or 1.0)
+    return pairs
+
+
+def _is_log(coordinate: Coordinate, rule: str) -> bool:
+    return coordinate == "log" and rule != "unit"
+
+
+@dataclass(frozen=True)
+class Drive:
+    """What drives the latent ODE of some rows."""
+
+    r: Tensor  # (B,M) float32
+    forcing: Callable[[Tensor], Tensor] | None = None  # frame time s (B,) -> tokens (B,N,C*p^k)
+
+
+class Conditioner:
+    """Makes a `Drive` from physical parameters, with the statistics of the train split."""
+
+    def __init__(self, system: System, statistics: Statistics, patches: PatchGrid, coordinate: Coordinate) -> None:
+        self.system, self.statistics, self.patches, self.coordinate = system, statistics, patches, coordinate
+        times = system.times
+        self.first_time, self.frame_gap = float(times[0]), float(times[1] - times[0])
+        std = torch.tensor(statistics.std).reshape(1, -1, *[1] * system.ndim)
+        self.forcing_factor = self.frame_gap / std  # (1,C,1..)
+
+    def r(self, xi: Tensor) -> Tensor:
+        """Normalised, signed coefficients (B,M) float32 of parameters (B,P)."""
+        named = self.system.named(xi.double())
+        columns = []
+        for term in self.system.structure.terms:
+            value = term.coefficient(named).double()
+            if _is_log(self.coordinate, term.rule):
+                value = value.clamp(min=1e-300).log()
+            centre, scale = self.statistics.coefficients[term.name]
+            columns.append(term.sign * (value - centre) / scale)
+        return torch.stack(columns, 1).float()  # (B,M)
+
+    def drive(self, xi: Tensor, t0: float | None = None, forcing: ForcingField | None = None) -> Drive:
+        """The drive of rows xi (B,P) whose frame 0 is at time t0 (default: the data's first frame).
+
+        `forcing` replaces the forcing field that the parameters describe.
+        """
+        if self.system.structure.forcing == "none":
+            return Drive(self.r(xi))
+        start = self.first_time if t0 is None else t0
+        factor = self.forcing_factor.to(xi.device)
+        like = torch.empty((len(xi), len(self.system.fields), *self.system.grid), device=xi.device)
+        known: dict[str, Tensor] = {}
+
+        def tokens(s: Tensor) -> Tensor:
+            if "constant" in known:
+                return known["constant"]
+            times = start + s.double() * self.frame_gap  # (B,)
+            field = self.system.forcing(times, xi, like) if forcing is None else forcing(times)
+            result = self.patches.split((field * factor).float())  # (B,N,C*p^k)
+            if self.system.structure.forcing == "constant" and forcing is None:
+                known["constant"] = result
+            return result
+
+        return Drive(self.r(xi), tokens)
+
+    @property
+    def n_conditions(self) -> int:
+        """Length of `vector`."""
+        n_terms = len(self.system.structure.terms)
+        return n_terms + {"none": 0, "constant": len(self._others), "time": 2 * N_MODES}[self.system.structure.forcing]
+
+    @property
+    def _others(self) -> list[str]:
+        """Parameters that describe a constant forcing: those that no term uses."""
+        terms = {term.name for term in self.system.structure.terms}
+        return [name for name in self.system.parameter_names if name not in terms]
+
+    def vector(self, xi: Tensor, s: float) -> Tensor:
+        """All that is known of the physics around frame time s as plain numbers (B,n_conditions), for free networks.
+
+        r; then for a forcing in time its first Fourier coefficients in space half a frame later, for a constant one
+        its parameters, scaled to [-1, 1] on the train split.
+        """
+        r = self.r(xi)
+        if self.system.structure.forcing == "time":
+            tokens = self.drive(xi).forcing
+            assert tokens is not None
+            field = self.patches.join(tokens(r.new_full((len(r),), s + 0.5)))[:, 0]  # (B,N)
+            modes = torch.fft.rfft(field, norm="forward")[:, 1 : N_MODES + 1]  # (B,N_MODES)
+            return torch.cat((r, torch.view_as_real(modes).flatten(1)), 1)
+        columns = [r]
+        named = self.system.named(xi)
+        for name in self._others if self.system.structure.forcing == "constant" else ():
+            low, high = self.statistics.ranges[name]
+            columns.append(((2 * named[name] - low - high) / ((high - low) or 1.0))[:, None].float())
+        return torch.cat(columns, 1)

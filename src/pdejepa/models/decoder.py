@@ -1,0 +1,161 @@
+"""Decoder: latent tokens of one frame back to its fields, by convolutions on a map that grows to the full grid.
+
+    residual   LayerNorm, Linear, residual blocks, then for each scale: upsample, residual blocks; conv3 to the channels
+    plain      conv3 GELU, then for each scale: upsample, conv3 GELU; further conv3 GELU; conv3 to the channels
+
+Tokens are first scaled to mean 0 and variance 1 over D.  Residual block:
+
+    GELU( skip(x) + GroupNorm(conv3(GELU(GroupNorm(conv3(x))))) ),     skip = conv1 if the width changes
+
+Upsampling by 2 is linear between cell centres: the two halves of cell i are
+
+    (u_{i-1} + 3 u_i) / 4   and   (3 u_i + u_{i+1}) / 4                on each axis in turn.
+
+At the edges everything is wrapped (circular), mirrored (reflect) or zero (zeros), except that upsampling repeats the
+edge value where it does not wrap.  Padding is done by joining slices: its backward pass adds in a fixed order on GPUs.
+1-D maps are carried as one row (B,w,1,X) with 1 x 3 kernels; maps are channels-last in memory, the fast layout of GPUs,
+as far as the GroupNorm of PyTorch keeps them so.
+Letters: B rows, N tokens, D latent width, C channels, w width of a map, X and Y its points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.models.blocks import init_weights
+from pdejepa.models.config import DecoderConfig
+from pdejepa.models.patches import PatchGrid
+
+Padding = Literal["circular", "zeros", "reflect"]
+EPS = 1e-5
+MAX_GROUPS = 8
+
+
+class Decoder(nn.Module):
+    def __init__(
+        self, config: DecoderConfig, patches: PatchGrid, width: int, n_channels: int, padding: Padding
+    ) -> None:
+        super().__init__()
+        _check(config, patches, padding)
+        self.patches, self.n_channels, self.width = patches, n_channels, width
+        self.to_map = nn.Sequential()  # on tokens, before they become a map
+        axes = (2, 3)[-patches.ndim :]
+        if config.style == "residual":
+            self.to_map = nn.Sequential(nn.LayerNorm(width, eps=EPS), nn.Linear(width, config.widths[0]))
+            layers = _residual_layers(config, padding, axes)
+        else:
+            layers = _plain_layers(config, padding, axes, width)
+        self.layers = nn.Sequential(*layers, Conv3(config.widths[-1], n_channels, padding, axes))
+        if config.style == "residual":
+            init_weights(self)
+
+    def forward(self, q: Tensor) -> Tensor:
+        """q (...,N,D) -> normalised fields (...,C,*grid)."""
+        patches = self.patches
+        if tuple(q.shape[-2:]) != (patches.n_tokens, self.width):
+            raise DataError(f"The decoder expects (..., {patches.n_tokens}, {self.width}); got {tuple(q.shape)}.")
+        x = q.reshape(-1, *q.shape[-2:])  # (B,N,D)
+        x = self.to_map(nn.functional.layer_norm(x, (self.width,), eps=EPS))  # (B,N,w)
+        rows = (1,) * (2 - patches.ndim)
+        x = x.reshape(x.shape[0], *rows, *patches.tokens, x.shape[-1])  # (B,X,Y,w) or (B,1,X,w)
+        u = self.layers(x.permute(0, 3, 1, 2))  # (B,C,X,Y) or (B,C,1,X), channels last in memory
+        return u.reshape(*q.shape[:-2], self.n_channels, *patches.grid)
+
+
+class Conv3(nn.Conv2d):
+    """A convolution three points wide on the given axes, with the same number of points out as in."""
+
+    def __init__(self, n_in: int, n_out: int, padding: Padding, axes: Sequence[int]) -> None:
+        kernel = (3 if 2 in axes else 1, 3)
+        border = (kernel[0] // 2, 1) if padding == "zeros" else (0, 0)
+        super().__init__(n_in, n_out, kernel, padding=border)
+        self.edges, self.axes = padding, tuple(axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.edges != "zeros":
+            for axis in self.axes:
+                x = extend(x, axis, self.edges)
+        return super().forward(x)
+
+
+class Upsample(nn.Module):
+    """Twice the points on each of the given axes."""
+
+    def __init__(self, padding: Padding, axes: Sequence[int]) -> None:
+        super().__init__()
+        self.edges = "circular" if padding == "circular" else "repeat"
+        self.axes = tuple(axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.permute(0, 2, 3, 1)  # (B,X,Y,w), so that interleaving keeps the channels last in memory
+        for axis in self.axes:
+            x = self._double(x, axis - 1)
+        return x.permute(0, 3, 1, 2)  # (B,w,2X,2Y)
+
+    def _double(self, x: Tensor, axis: int) -> Tensor:
+        n = x.shape[axis]
+        wide = extend(x, axis, self.edges)
+        before, after = wide.narrow(axis, 0, n), wide.narrow(axis, 2, n)
+        halves = (0.75 * x + 0.25 * before, 0.75 * x + 0.25 * after)
+        return torch.stack(halves, dim=axis + 1).flatten(axis, axis + 1)  # (...,2n,...)
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, n_in: int, n_out: int, padding: Padding, axes: Sequence[int]) -> None:
+        super().__init__()
+        n_groups = max(g for g in range(1, MAX_GROUPS + 1) if n_out % g == 0)
+        self.conv1 = Conv3(n_in, n_out, padding, axes)
+        self.norm1 = nn.GroupNorm(n_groups, n_out)
+        self.conv2 = Conv3(n_out, n_out, padding, axes)
+        self.norm2 = nn.GroupNorm(n_groups, n_out)
+        self.skip = nn.Conv2d(n_in, n_out, 1) if n_in != n_out else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.gelu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        return nn.functional.gelu(self.skip(x) + y)
+
+
+def extend(x: Tensor, axis: int, edges: str) -> Tensor:
+    """One more point at both ends of an axis: wrapped (circular), mirrored (reflect) or repeated (repeat)."""
+    n = x.shape[axis]
+    left, right = {"circular": (n - 1, 0), "reflect": (1, n - 2), "repeat": (0, n - 1)}[edges]
+    return torch.cat((x.narrow(axis, left, 1), x, x.narrow(axis, right, 1)), dim=axis)
+
+
+def _residual_layers(config: DecoderConfig, padding: Padding, axes: Sequence[int]) -> list[nn.Module]:
+    widths = config.widths
+    layers: list[nn.Module] = [ResidualBlock(widths[0], widths[0], padding, axes) for _ in range(config.n_blocks)]
+    for n_in, n_out, scale in zip(widths[:-1], widths[1:], config.scales, strict=True):
+        layers += [Upsample(padding, axes)] if scale == 2 else []
+        layers.append(ResidualBlock(n_in, n_out, padding, axes))
+        layers += [ResidualBlock(n_out, n_out, padding, axes) for _ in range(config.n_blocks - 1)]
+    return layers
+
+
+def _plain_layers(config: DecoderConfig, padding: Padding, axes: Sequence[int], width: int) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for number, (n_in, n_out) in enumerate(zip((width, *config.widths[:-1]), config.widths, strict=True)):
+        if 1 <= number <= len(config.scales) and config.scales[number - 1] == 2:
+            layers.append(Upsample(padding, axes))
+        layers += [Conv3(n_in, n_out, padding, axes), nn.GELU()]
+    return layers
+
+
+def _check(config: DecoderConfig, patches: PatchGrid, padding: str) -> None:
+    if patches.ndim not in (1, 2):
+        raise ConfigError(f"The decoder works on one or two axes of space; got the grid {patches.grid}.")
+    if padding not in ("circular", "zeros", "reflect"):
+        raise ConfigError(f"padding must be 'circular', 'zeros' or 'reflect'; got {padding!r}.")
+    if math.prod(config.scales) != patches.patch:
+        raise ConfigError(
+            f"The product of scales must be the patch of {patches.patch} points; got {config.scales}."
+        )
+    if padding == "reflect" and min(patches.tokens) < 2:
+        raise ConfigError(f"Mirrored edges need two tokens per axis or more; got {patches.tokens}.")

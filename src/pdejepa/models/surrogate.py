@@ -1,0 +1,167 @@
+"""The whole surrogate: encode one frame, evolve it in latent space under named physics, decode.
+
+    z = E(u)        q = z + G(z)        q(s) by RK4 on dq/ds = F(q; xi)        u = Dec(q)
+
+Variants, all of the same size and with the same integrator:
+    physics   structured field on q (the method)             geo      conditional field on q
+    vanilla   conditional field on standardised z, no G      direct   q + Delta(q, xi), one network call per frame
+
+Letters: B rows, T frames, H observed frames, C channels, N tokens, D latent width, P parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.core.errors import ConfigError
+from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistics
+from pdejepa.models.config import ModelConfig
+from pdejepa.models.decoder import Decoder
+from pdejepa.models.encoder import Encoder
+from pdejepa.models.integrate import integrate
+from pdejepa.models.patches import PatchGrid
+from pdejepa.models.projector import Projector
+from pdejepa.models.vector_field import ConditionalField, SecondOrder, StructuredField
+from pdejepa.systems import System
+
+Variant = Literal["physics", "geo", "vanilla", "direct"]
+
+
+class Surrogate(nn.Module):
+    """Encoder, projector, vector field (and start-up head), decoder, with the statistics of the train split.
+
+    history: frames that are observed before the forecast starts.  2 is for second-order systems: the velocity then
+    comes from two true frames instead of the start-up head.
+    """
+
+    mean: Tensor
+    std: Tensor
+    latent_mean: Tensor
+    latent_std: Tensor
+
+    def __init__(
+        self, system: System, config: ModelConfig, variant: Variant, statistics: Statistics, history: int = 1
+    ) -> None:
+        super().__init__()
+        self.system, self.config, self.variant, self.history = system, config, variant, history
+        self.is_second_order = system.structure.time_order == 2
+        _check(system, history)
+        self.patches = PatchGrid(system.grid, config.encoder.patch, system.structure.periodic_axes)
+        width, n_channels = config.encoder.width, len(system.fields)
+        self.encoder = Encoder(config.encoder, self.patches, n_channels, len(system.times))
+        self.projector = None if variant == "vanilla" else Projector(width, config.projector)
+        field = _build_field(system, config, self.patches, variant)
+        self.field = SecondOrder(field, statistics.velocity_scale) if self.is_second_order else field
+        self.startup = _build_startup(system, config, self.patches) if self.is_second_order else None
+        self.decoder = Decoder(config.decoder, self.patches, width, n_channels, system.structure.padding)
+        self.set_statistics(statistics)
+
+    # ---- units -----------------------------------------------------------------------------------------------
+    def set_statistics(self, statistics: Statistics) -> None:
+        """Take over what was fitted on the train split."""
+        self.statistics = statistics
+        self.conditioner = Conditioner(self.system, statistics, self.patches, self.config.field.coordinate)
+        if self.is_second_order:
+            self.field.velocity_scale = statistics.velocity_scale  # type: ignore[assignment]
+        width = self.config.encoder.width
+        place = self.mean.device if hasattr(self, "mean") else None
+        shape = (-1, *[1] * self.system.ndim)
+        values = {
+            "mean": torch.tensor(statistics.mean).reshape(shape),  # (C,1..)
+            "std": torch.tensor(statistics.std).reshape(shape),
+            "latent_mean": torch.tensor(statistics.latent_mean or (0.0,) * width),  # (D,)
+            "latent_std": torch.tensor(statistics.latent_std or (1.0,) * width),
+        }
+        for name, value in values.items():
+            self.register_buffer(name, value.to(place), persistent=False)
+
+    def normalise(self, u: Tensor) -> Tensor:
+        """Physical units -> zero mean and unit spread per channel; u (...,C,*grid)."""
+        return (u - self.mean) / self.std
+
+    def denormalise(self, u: Tensor) -> Tensor:
+        return u.float() * self.std + self.mean
+
+    # ---- the four steps of a forecast ------------------------------------------------------------------------
+    def project(self, z: Tensor) -> Tensor:
+        """q from z: z + G(z), or standardised z in the variant without a projector."""
+        if self.projector is None:
+            return (z - self.latent_mean) / self.latent_std
+        return z + self.projector(z).float()
+
+    def encode(self, u: Tensor) -> Tensor:
+        """Normalised fields (B,T,C,*grid) -> q (B,T,N,D), each frame for itself."""
+        return self.project(self.encoder.frames(u).float())
+
+    def drive(self, xi: Tensor, t0: float | None = None, forcing: ForcingField | None = None) -> Drive:
+        """What parameters xi (B,P) in physical units, and forcing, do to the latent ODE; frame 0 is at time t0."""
+        return self.conditioner.drive(xi, t0, forcing)
+
+    def rollout(self, q: Tensor, drive: Drive, n_frames: int) -> Tensor:
+        """Observed q (B,H,N,D) and n_frames new ones, (B,H+n_frames,N,D)."""
+        if not self.is_second_order:
+            new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames)
+            return torch.cat((q, new), 1)
+        if q.shape[1] == 1 and n_frames > 0:
+            first = self.first_change(q[:, 0], drive)[:, None]  # (B,1,N,D)
+            q, n_frames = torch.cat((q, q + first), 1), n_frames - 1
+        state = self.state(q[:, -2], q[:, -1])
+        new = self.advance(state, self._frame_time(q, q.shape[1] - 1), drive, n_frames)
+        return torch.cat((q, new[..., : q.shape[-1]]), 1)
+
+    def decode(self, q: Tensor) -> Tensor:
+        """q (B,T,N,D) -> normalised fields (B,T,C,*grid)."""
+        return self.decoder(q)
+
+    # ---- pieces ----------------------------------------------------------------------------------------------
+    def advance(self, state: Tensor, s: Tensor, drive: Drive, n_frames: int) -> Tensor:
+        """States (B,n_frames,N,S) at the frames after the frame times s (B,)."""
+        if n_frames == 0:
+            return state[:, None][:, :0]
+        config = self.config.field
+        field = lambda y, at: self.field(y, at, drive)  # noqa: E731
+        if self.variant == "direct":
+            return integrate(lambda y, at: field(y, at + 0.5), state, s, n_frames, "euler", 1)
+        length = self.conditioner.frame_gap if config.time_unit == "physical" else 1.0
+        return integrate(field, state, s, n_frames, config.integrator, config.n_substeps, length)
+
+    def state(self, before: Tensor, now: Tensor) -> Tensor:
+        """The state (q, v) of a second-order system from two frames, (B,N,2D)."""
+        return torch.cat((now, (now - before) / self.statistics.velocity_scale), -1)
+
+    def first_change(self, q0: Tensor, drive: Drive) -> Tensor:
+        """q_1 - q_0 of a second-order system from its first frame (B,N,D), by the start-up head."""
+        assert self.startup is not None
+        return self.startup(q0, self._frame_time(q0, 0), drive) * self.statistics.velocity_scale
+
+    @staticmethod
+    def _frame_time(like: Tensor, frame: int) -> Tensor:
+        return torch.full((len(like),), float(frame), device=like.device)
+
+
+def _check(system: System, history: int) -> None:
+    allowed = (1, 2) if system.structure.time_order == 2 else (1,)
+    if history not in allowed:
+        raise ConfigError(f"{system.name} takes {' or '.join(map(str, allowed))} observed frames; got {history}.")
+
+
+def _build_field(system: System, config: ModelConfig, patches: PatchGrid, variant: Variant) -> nn.Module:
+    structure, width = system.structure, config.encoder.width
+    n_forcing = 0 if structure.forcing == "none" else len(system.fields) * patches.patch**system.ndim
+    state_width = 2 * width if structure.time_order == 2 else width
+    n_terms = len(structure.terms)
+    sizes = (config.field, patches, width, n_terms, structure.has_shared, n_forcing, state_width)
+    if variant == "physics":
+        return StructuredField(*sizes)
+    with torch.device("meta"):  # only its size is needed: all variants are equally large
+        n_parameters = sum(p.numel() for p in StructuredField(*sizes).parameters())
+    return ConditionalField(config.field, patches, width, n_terms, n_forcing, state_width, n_parameters)
+
+
+def _build_startup(system: System, config: ModelConfig, patches: PatchGrid) -> nn.Module:
+    n_terms = len(system.structure.terms)
+    depth = config.field.startup_depth
+    return StructuredField(config.field, patches, config.encoder.width, n_terms, has_shared=True, depth=depth)

@@ -1,0 +1,285 @@
+"""What the recipes of all systems share.  A system's file names only the numbers in which it differs.
+
+paper   the published sizes, losses and schedules
+fast    ours: the same stages and equations, sized and tuned for minutes on one GPU
+tiny    for tests and laptops: all stages in a minute or two on two CPU cores
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdejepa.models.config import (
+    CausalPredictorConfig,
+    DecoderConfig,
+    EncoderConfig,
+    FieldConfig,
+    JepaPredictorConfig,
+    ModelConfig,
+    ProjectorConfig,
+)
+from pdejepa.models.masking import MaskConfig
+from pdejepa.stages.config import (
+    AlignConfig,
+    DecodeConfig,
+    DynamicsConfig,
+    EmaConfig,
+    PolishConfig,
+    PretrainConfig,
+    TrainConfig,
+)
+from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
+
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """One column of the published table of hyperparameters, where it differs from the defaults.
+
+    epochs_1: constant and falling learning rate of stage 1     widths, lr_4 .. warmup_4: the decoder and its training
+    """
+
+    patch: int = 4
+    n_levels: int = 1
+    epochs_1: tuple[int, int] = (20, 50)
+    mask_scales: tuple[float, float] = (0.15, 0.70)
+    depth_1: int = 12
+    depth_3: int = 24
+    positions_3: str = "rope"
+    mlp_ratio_3: float = 4.0
+    head_hidden: int = 0
+    head_bias: str = "all"
+    time_unit: str = "frame"
+    epochs_3: int = 50
+    batch_3: int = 64
+    lr_3: float = 1e-4
+    weight_decay_3: float = 0.05
+    widths: tuple[int, ...] = (192, 128, 96)
+    style: str = "residual"
+    scales: tuple[int, ...] = (2, 2)
+    n_blocks: int = 1
+    epochs_4: int = 200
+    batch_4: int = 16
+    lr_4: float = 1e-4
+    final_4: float = 1e-6
+    weight_decay_4: float = 0.04
+    warmup_4: int = 10
+    history: int = 1
+    latents: str = "float32"
+
+
+def paper(system: str, column: PaperColumn) -> TrainConfig:
+    """The published configuration of a system."""
+    return TrainConfig(
+        system=system,
+        recipe="paper",
+        size="paper",
+        precision="bf16",
+        history=column.history,
+        latents=column.latents,  # type: ignore[arg-type]
+        model=_paper_model(column),
+        pretrain=_paper_pretrain(column),
+        align=AlignConfig(
+            training=TrainingConfig(
+                budget=Budget(epochs=50),
+                batch=16,
+                optimiser=OptimiserConfig(lr=5e-5),
+                schedule=ScheduleConfig(warmup=5 / 50, start=1e-6 / 5e-5, final=1e-6 / 5e-5),
+                n_scores=50,
+            )
+        ),
+        dynamics=DynamicsConfig(
+            training=TrainingConfig(
+                budget=Budget(epochs=column.epochs_3),
+                batch=column.batch_3,
+                optimiser=OptimiserConfig(
+                    lr=column.lr_3, betas=(0.9, 0.95), weight_decay=column.weight_decay_3, decay_all=True
+                ),
+                schedule=ScheduleConfig(warmup=0.05, start=1e-6 / column.lr_3, final=1e-6 / column.lr_3),
+                n_scores=10,
+            )
+        ),
+        decode=DecodeConfig(training=_paper_decoding(column)),
+        polish=PolishConfig(training=_training(Budget(epochs=5), 16, 1e-5)),
+        reconstruct=DecodeConfig(training=_paper_decoding(column)),
+    )
+
+
+def _paper_model(column: PaperColumn) -> ModelConfig:
+    return ModelConfig(
+        encoder=EncoderConfig(patch=column.patch, depth=column.depth_1, n_levels=column.n_levels),
+        jepa_predictor=JepaPredictorConfig(depth=column.depth_1),
+        field=FieldConfig(
+            depth=column.depth_3,
+            mlp_ratio=column.mlp_ratio_3,
+            positions=column.positions_3,  # type: ignore[arg-type]
+            head_hidden=column.head_hidden,
+            head_bias=column.head_bias,  # type: ignore[arg-type]
+            time_unit=column.time_unit,  # type: ignore[arg-type]
+        ),
+        decoder=DecoderConfig(
+            widths=column.widths,
+            n_blocks=column.n_blocks,
+            style=column.style,  # type: ignore[arg-type]
+            scales=column.scales,
+        ),
+    )
+
+
+def _paper_pretrain(column: PaperColumn) -> PretrainConfig:
+    """Two epochs of warm-up, a constant rate, then a linear fall over the second phase."""
+    constant, falling = column.epochs_1
+    epochs, lr = constant + falling, 3.5e-4
+    schedule = ScheduleConfig(kind="wsd", warmup=2 / epochs, decay=falling / epochs, start=1e-4 / lr, final=1e-6 / lr)
+    training = TrainingConfig(
+        budget=Budget(epochs=epochs),
+        batch=32,
+        optimiser=OptimiserConfig(lr=lr, clip=0.0),
+        schedule=schedule,
+        n_scores=20,
+        select="last",
+    )
+    return PretrainConfig(training=training, mask=MaskConfig(scales=column.mask_scales), ema=EmaConfig())
+
+
+def _paper_decoding(column: PaperColumn) -> TrainingConfig:
+    return TrainingConfig(
+        budget=Budget(epochs=column.epochs_4),
+        batch=column.batch_4,
+        optimiser=OptimiserConfig(lr=column.lr_4, weight_decay=column.weight_decay_4),
+        schedule=ScheduleConfig(
+            warmup=column.warmup_4 / column.epochs_4, start=1e-6 / column.lr_4, final=column.final_4 / column.lr_4
+        ),
+        n_scores=20,
+    )
+
+
+def _training(
+    budget: Budget,
+    batch: int,
+    lr: float,
+    kind: str = "adamw",
+    muon_lr: float = 1e-3,
+    schedule: ScheduleConfig | None = None,
+    n_scores: int = 5,
+    select: str = "best",
+) -> TrainingConfig:
+    return TrainingConfig(
+        budget=budget,
+        batch=batch,
+        optimiser=OptimiserConfig(kind=kind, lr=lr, muon_lr=muon_lr),  # type: ignore[arg-type]
+        schedule=schedule or ScheduleConfig(warmup=0.05, final=0.01),
+        n_scores=n_scores,
+        select=select,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(frozen=True)
+class FastColumn:
+    """What a system may set in the fast recipe.  seconds: of the stages pretrain, align, dynamics, decode, polish."""
+
+    patch: int = 4
+    scales: tuple[int, ...] = (2, 2)
+    widths: tuple[int, ...] = (192, 128, 96)
+    seconds: tuple[float, float, float, float, float] = (130.0, 25.0, 200.0, 50.0, 120.0)
+    mask_scales: tuple[float, float] = (0.15, 0.70)
+    batch_1: int = 64
+    batch_2: int = 32
+    batch_3: int = 832
+    batch_4: int = 64
+    one_frame_clips: int = 448
+    window: int = 0
+    decode_frames: int = 0
+    history: int = 1
+    latents: str = "float32"
+
+
+def fast(system: str, column: FastColumn) -> TrainConfig:
+    """Muon on all matrices, ring positions, context loss, one-frame clips, two RK4 steps per frame."""
+    pretrain, align, dynamics, decode, polish = (Budget(seconds=seconds) for seconds in column.seconds)
+    falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.7, final=0.01)
+    return TrainConfig(
+        system=system,
+        recipe="fast",
+        size="paper",
+        precision="bf16",
+        history=column.history,
+        latents=column.latents,  # type: ignore[arg-type]
+        model=_small_model(column.patch, 192, 3, (12, 6, 4, 8), 384, 12, column.widths, column.scales, 2),
+        pretrain=PretrainConfig(
+            training=_training(pretrain, column.batch_1, 1e-3, "muon", schedule=falling, n_scores=4, select="last"),
+            mask=MaskConfig(scales=column.mask_scales),
+            ema=EmaConfig("quadratic", start=0.9935, end=0.9995),
+            context_weight=0.5,
+            one_frame_every=3,
+            one_frame_clips=column.one_frame_clips,
+        ),
+        align=AlignConfig(training=_training(align, column.batch_2, 1e-3, "muon", n_scores=3), window=column.window),
+        dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6)),
+        decode=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
+        polish=PolishConfig(training=_training(polish, 64, 1e-4, "muon", muon_lr=1e-4)),
+        reconstruct=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
+    )
+
+
+def _small_model(
+    patch: int,
+    width: int,
+    heads: int,
+    depths: tuple[int, int, int, int],
+    predictor_width: int,
+    predictor_heads: int,
+    widths: tuple[int, ...],
+    scales: tuple[int, ...],
+    n_substeps: int,
+) -> ModelConfig:
+    """Depths of encoder, masked predictor, auxiliary predictor and vector field."""
+    w, h = predictor_width, predictor_heads
+    return ModelConfig(
+        encoder=EncoderConfig(patch=patch, width=width, depth=depths[0], heads=heads, positions="ring"),
+        jepa_predictor=JepaPredictorConfig(w, depths[1], h),
+        projector=ProjectorConfig(2 * width),
+        causal_predictor=CausalPredictorConfig(w, depths[2], h),
+        field=FieldConfig(w, depths[3], h, positions="ring", n_substeps=n_substeps),
+        decoder=DecoderConfig(widths=widths, scales=scales),
+    )
+
+
+@dataclass(frozen=True)
+class TinyColumn:
+    """What a system may set in the tiny recipe.  steps: of the stages pretrain, align, dynamics, decode, polish."""
+
+    patch: int = 16
+    scales: tuple[int, ...] = (2, 2, 2, 2)
+    widths: tuple[int, ...] = (64, 48, 32, 32, 16)
+    steps: tuple[int, int, int, int, int] = (300, 40, 500, 300, 60)
+    size: str = "small"
+    counts: tuple[int, int] = (240, 20)
+    history: int = 1
+    n_substeps: int = 2
+
+
+def tiny(system: str, column: TinyColumn) -> TrainConfig:
+    """Small networks, few trajectories, budgets in steps: the same result on every machine of one kind."""
+    pretrain, align, dynamics, decode, polish = (Budget(steps=steps) for steps in column.steps)
+    falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.5, final=0.05)
+    return TrainConfig(
+        system=system,
+        recipe="tiny",
+        size=column.size,  # type: ignore[arg-type]
+        counts={"train": column.counts[0], "valid": column.counts[1]},
+        history=column.history,
+        model=_small_model(column.patch, 64, 4, (3, 2, 2, 3), 64, 4, column.widths, column.scales, column.n_substeps),
+        pretrain=PretrainConfig(
+            training=_training(pretrain, 8, 2e-3, "muon", 4e-3, schedule=falling, n_scores=3, select="last"),
+            mask=MaskConfig(cut="random"),
+            ema=EmaConfig("budget", memory=12.0),
+            context_weight=0.5,
+            one_frame_every=2,
+            one_frame_clips=64,
+        ),
+        align=AlignConfig(training=_training(align, 8, 2e-3, "muon", 2e-3, n_scores=2)),
+        dynamics=DynamicsConfig(training=_training(dynamics, 64, 2e-3, "muon", 4e-3, n_scores=3)),
+        decode=DecodeConfig(training=_training(decode, 16, 4e-3, n_scores=3), frames=4),
+        polish=PolishConfig(training=_training(polish, 8, 1e-3, "muon", 1e-3, n_scores=2)),
+        reconstruct=DecodeConfig(training=_training(decode, 16, 4e-3, n_scores=3), frames=4),
+    )

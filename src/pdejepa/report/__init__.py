@@ -1,0 +1,1 @@
+"""A page about one training run, for people who were not there."""

@@ -1,0 +1,92 @@
+"""What the training loop needs to know of a stage, and what a stage is told about the run around it.
+
+    for step in 0 .. n_steps-1:                       (see `loop`)
+        loss = stage(step, n_steps)["loss"]           this rank's share of the global batch of that step
+        gradients of stage.trained(), clipped         averaged over the ranks
+        optimiser step
+        stage.after_update(step, n_steps)             moving averages
+        now and then: stage.score(), checkpoint of stage.saved()
+
+Exact resume rests on one promise of every stage: `forward` depends on nothing but the weights of `saved()` and
+`frozen()`, the seed and the step.  All random numbers of a step are drawn from those (see `pdejepa.core.seeds`), none
+from a generator that remembers.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.stages.settings import TrainingConfig
+
+Say = Callable[[str], object]
+
+
+def silent(_: str) -> None:
+    """For callers that want no news."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where and for whom a stage runs."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    seed: int = 0
+    rank: int = 0
+    world: int = 1  # number of ranks; above 1 the process group of `distributed.start_group` is used
+    precision: Literal["fp32", "bf16"] = "fp32"  # bf16: automatic mixed precision, weights stay float32
+    upstream: dict[str, str] = field(default_factory=dict)  # stage or data -> hash of what it holds now
+    say: Say = silent
+    show_progress: bool = True
+
+
+class Stage(nn.Module):
+    """One stage of training.  Subclasses call `super().__init__(settings, n_samples)` and build their modules.
+
+    Every module of `trained()` and `saved()` must be a registered submodule.  The loop switches gradients on for
+    the parameters of `trained()` and off for all others of the stage; every trained parameter must take part in
+    the loss of every step.  The settings are called `settings` because `training` is taken by nn.Module.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, settings: TrainingConfig, n_samples: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.n_samples = n_samples  # samples per epoch
+
+    @abstractmethod
+    def trained(self) -> dict[str, nn.Module]:
+        """The modules that the optimiser moves, by the name under which they are saved."""
+
+    def saved(self) -> dict[str, nn.Module]:
+        """The modules of the checkpoint: the trained ones, and moving averages where there are any."""
+        return self.trained()
+
+    def frozen(self) -> dict[str, nn.Module]:
+        """Upstream modules that the stage relies on and must leave as they are; checked at the end."""
+        return {}
+
+    @abstractmethod
+    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        """`loss` and other scalars of step 0 .. n_steps-1, as 0-dim tensors on the device.
+
+        Under several ranks: of this rank's slice of the global batch (`distributed.rank_slice`), each a mean.
+        """
+
+    def after_update(self, step: int, n_steps: int) -> None:
+        """What follows the optimiser step, a moving average for example.  No gradients are recorded."""
+        return
+
+    @abstractmethod
+    def score(self) -> dict[str, float]:
+        """Scores on valid; the lowest `score` selects.  Called on all ranks, without gradients."""
+
+    @abstractmethod
+    def trajectories(self, step: int) -> list[int]:
+        """The trajectories in the global batch of that step, for messages."""

@@ -1,0 +1,65 @@
+"""What the stages of the method share: the model, the data, who we are among the ranks, and the frozen rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.core.errors import ConfigError
+from pdejepa.models.condition import Drive
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Stage
+from pdejepa.stages.batches import Shuffles, generator, own_slice
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.data import TrainingData
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stage computes."""
+
+    device: torch.device
+    rank: int = 0
+    world: int = 1
+
+
+class MethodStage(Stage):
+    """A stage of the method: moves some parts of one `Surrogate`, with everything else frozen."""
+
+    def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
+        super().__init__(getattr(config, self.name).training, data.n("train"))
+        if self.settings.batch % place.world:
+            raise ConfigError(
+                f"{self.name}.training.batch must be a multiple of the {place.world} ranks, got {self.settings.batch}"
+            )
+        self.config, self.data, self.place = config, data, place
+        self.model = model
+        self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
+
+    # ---- samples ---------------------------------------------------------------------------------------------
+    def rows(self, step: int) -> Tensor:
+        """This rank's part of the samples of a step."""
+        rows = self.shuffles.take(step, self.settings.batch)
+        return own_slice(rows, self.place.rank, self.place.world)
+
+    def trajectories(self, step: int) -> list[int]:
+        return [int(row) for row in self.shuffles.take(step, self.settings.batch)]
+
+    def generator(self, *words: object) -> torch.Generator:
+        """Random numbers for this stage that depend on the seed and the words only."""
+        return generator(self.place.device, self.config.seed, self.name, *words)
+
+    def drive(self, split: str, rows: Tensor | slice) -> Drive:
+        return self.model.drive(self.data.xi[split][rows])
+
+    def frozen(self) -> dict[str, nn.Module]:
+        """All parts of the model that this stage does not move."""
+        moved = {id(module) for module in self.saved().values()}
+        return {name: part for name, part in self.model.named_children() if id(part) not in moved}
+
+
+def in_pieces(n: int, size: int) -> list[slice]:
+    """0..n in slices of at most `size`."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

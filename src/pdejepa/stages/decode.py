@@ -1,0 +1,99 @@
+"""Stage 4: the decoder, from tokens back to fields.
+
+`decode` trains it on rollouts of the frozen surrogate, errors included, since that is what it will see in use:
+
+    L_dec = mean over channels of |u_hat - u| / |u|, frames 0 .. T-1 and space together
+
+`reconstruct` trains one on the true q instead: its error e_rec tells how much of the field the latents hold, and
+R = e_roll / e_rec how much is lost by forecasting.  It is a side stage; its decoder is not part of the model.
+Letters: B trajectories, T frames, C channels, N tokens, D width.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.models.decoder import Decoder
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.config import DecodeConfig, TrainConfig
+from pdejepa.stages.data import TrainingData
+from pdejepa.stages.latents import Latents, storage
+from pdejepa.stages.losses import loss_dec, relative_error
+
+
+class Decode(MethodStage):
+    name = "decode"
+
+    def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
+        super().__init__(config, data, model, place)
+        self.options: DecodeConfig = getattr(config, self.name)
+        self.decoder = self._decoder()
+        self.to(place.device)
+
+    @cached_property
+    def q(self) -> dict[str, Latents]:
+        """What the decoder sees of both splits; made when it is first needed."""
+        return {split: self._latents(split) for split in self.data.fields}
+
+    def _decoder(self) -> Decoder:
+        return self.model.decoder
+
+    def _latents(self, split: str) -> Latents:
+        """Rollouts of a whole split; they are always kept, since making one costs a whole forecast."""
+        kind = storage(self.config.latents) or torch.bfloat16
+        model, fields, observed = self.model, self.data.fields[split], self.config.history
+        done = 0
+
+        def roll(u: Tensor) -> Tensor:
+            nonlocal done
+            drive = self.drive(split, slice(done, done + len(u)))
+            done += len(u)
+            return model.rollout(model.encode(u[:, :observed]), drive, u.shape[1] - observed)
+
+        return Latents(fields, roll, kind)
+
+    def trained(self) -> dict[str, nn.Module]:
+        return {"decoder": self.decoder}
+
+    def saved(self) -> dict[str, nn.Module]:
+        return self.trained()
+
+    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        rows = self.rows(step)
+        n, wanted = self.data.n_frames, self.options.frames
+        if not wanted or wanted >= n:
+            return {"loss": loss_dec(self.decoder(self.q["train"].take(rows)), self.data.fields["train"][rows])}
+        order = torch.rand((self.settings.batch, n), generator=self.generator("frames", step), device=rows.device)
+        start = self.place.rank * len(rows)
+        frames = order[start : start + len(rows)].argsort(1)[:, :wanted]  # (B,wanted)
+        u = self.data.fields["train"][rows[:, None], frames]
+        return {"loss": loss_dec(self.decoder(self.q["train"].take(rows, frames)), u)}
+
+    @torch.no_grad()
+    def score(self) -> dict[str, float]:
+        """Relative error of the forecast frames of valid, physical units, mean over channels and trajectories."""
+        fields, errors = self.data.fields["valid"], []
+        for part in in_pieces(len(fields), 32):
+            rows = torch.arange(part.start, part.stop, device=fields.device)
+            errors.append(self._error(self.decoder(self.q["valid"].take(rows)), fields[part]))
+        return {"score": float(torch.cat(errors).mean())}
+
+    def _error(self, u_hat: Tensor, u: Tensor) -> Tensor:
+        first = self.config.history
+        physical = (self.model.denormalise(x)[:, first:] for x in (u_hat, u))
+        return relative_error(*physical)  # (B,C)
+
+
+class Reconstruct(Decode):
+    name = "reconstruct"
+
+    def _decoder(self) -> Decoder:
+        return copy.deepcopy(self.model.decoder)
+
+    def _latents(self, split: str) -> Latents:
+        return Latents(self.data.fields[split], self.model.encode, storage(self.config.latents))

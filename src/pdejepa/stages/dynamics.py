@@ -1,0 +1,163 @@
+"""Stage 3: the latent ODE.  From true q_t the integrator must reach the true q_{t+1}.
+
+    L = |q_hat_{t+1} - q_{t+1}|^2 / |q_{t+1} - q_t|^2         q_hat by RK4 on the (structured) vector field
+
+Options: several steps in a row (`unroll`), and two ways to show the field the PDE itself, through the derivative J of
+q with respect to u: F(q; xi) ~ J rhs(u; xi), and D_j(q) ~ J d rhs / d r_j.
+Letters: B transitions, K steps, N tokens, D width, S state width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.core.errors import ConfigError
+from pdejepa.models.condition import Drive
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.batches import Shuffles
+from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.data import TrainingData
+from pdejepa.stages.latents import Latents, storage
+from pdejepa.stages.losses import loss_step, pooled_ratio
+from pdejepa.stages.tangents import latent_tangents
+
+
+class Dynamics(MethodStage):
+    name = "dynamics"
+
+    def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
+        super().__init__(config, data, model, place)
+        self.options = config.dynamics
+        self.to(place.device)
+        if config.variant == "vanilla":
+            self._standardise()
+        if model.is_second_order:
+            scale = float(self.changes.double().mean().sqrt())
+            model.set_statistics(dataclasses.replace(model.statistics, velocity_scale=scale))
+        self.first = 1 if model.is_second_order else 0  # the first frame that is a state
+        self.n_starts = data.n_frames - self.options.unroll - self.first
+        self._check()
+        self.n_samples = data.n("train") * min(self.options.transitions, self.n_starts)
+        self.shuffles = Shuffles(data.n("train") * self.n_starts, config.seed, self.name, place.device)
+
+    @cached_property
+    def q(self) -> dict[str, Latents]:
+        """Latents of both splits; made when they are first needed."""
+        kind = storage(self.config.latents)
+        return {split: Latents(fields, self.model.encode, kind) for split, fields in self.data.fields.items()}
+
+    @cached_property
+    def changes(self) -> Tensor:
+        """Mean square change of q at every frame of train, (T-1,)."""
+        return self.q["train"].mean_square_changes()
+
+    def _check(self) -> None:
+        if self.n_starts < 1:
+            raise ConfigError(
+                f"dynamics.unroll={self.options.unroll} is too long for trajectories of {self.data.n_frames} frames"
+            )
+        wants = self.options.tangent_weight > 0 or self.options.response_weight > 0
+        if wants and (self.model.is_second_order or self.config.model.field.coordinate == "log"):
+            raise ConfigError("tangent_weight and response_weight need a first-order system and linear coefficients")
+        if self.options.response_weight > 0 and self.config.variant != "physics":
+            raise ConfigError("response_weight needs the variant physics: the others have no responses")
+
+    def _standardise(self) -> None:
+        """Mean and spread of every channel of z, for the variant without a projector."""
+        fields, n = self.data.fields["train"], 0
+        total = squares = torch.zeros((), dtype=torch.float64, device=fields.device)
+        for part in in_pieces(len(fields), 64):
+            with torch.no_grad():
+                z = self.model.encoder.frames(fields[part]).double().flatten(0, 2)  # (tokens,D)
+            total, squares, n = total + z.sum(0), squares + z.square().sum(0), n + len(z)
+        mean = total / n
+        std = (squares / n - mean**2).clamp(min=1e-12).sqrt()
+        fitted = {"latent_mean": tuple(mean.tolist()), "latent_std": tuple(std.tolist())}
+        self.model.set_statistics(dataclasses.replace(self.model.statistics, **fitted))
+
+    def trained(self) -> dict[str, nn.Module]:
+        startup = {} if self.model.startup is None else {"startup": self.model.startup}
+        return {"field": self.model.field, **startup}
+
+    def saved(self) -> dict[str, nn.Module]:
+        return self.trained()
+
+    def trajectories(self, step: int) -> list[int]:
+        return [sample // self.n_starts for sample in super().trajectories(step)]
+
+    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        samples, unroll = self.rows(step), self.options.unroll
+        rows, frame = samples // self.n_starts, samples % self.n_starts + self.first  # (B,) each
+        before = self.first  # a second-order state needs the frame before
+        frames = frame[:, None] + torch.arange(-before, unroll + 1, device=frame.device)  # (B,K+1)
+        states = self.states(self.q["train"].take(rows, frames))  # (B,K+1,N,S)
+        drive = self.drive("train", rows)
+        q_hat = self.model.advance(states[:, 0], frame.float(), drive, unroll)
+        weight = 1.0 / self.changes[frames[:, before:-1]] if self.options.denominators == "per_frame" else None
+        loss = loss_step(q_hat, states, weight)
+        named = {"loss_step": loss.detach()}
+        if self.model.startup is not None:
+            startup = self._startup_loss(rows)
+            loss, named["loss_startup"] = loss + startup, startup.detach()
+        if self.options.tangent_weight or self.options.response_weight:
+            extra, more = self._tangent_losses(rows, frame, states[:, 0], drive)
+            loss, named = loss + extra, {**named, **more}
+        return {"loss": loss, **named}
+
+    def states(self, q: Tensor) -> Tensor:
+        """Latents (B,K+1,N,D) as states of the ODE; for second-order systems (q, v), one frame fewer."""
+        if not self.model.is_second_order:
+            return q
+        return torch.stack([self.model.state(q[:, k - 1], q[:, k]) for k in range(1, q.shape[1])], 1)
+
+    def _startup_loss(self, rows: Tensor) -> Tensor:
+        """The start-up head: q_1 - q_0 from q_0 alone."""
+        q = self.q["train"].take(rows, slice(0, 2))
+        change = q[:, 1] - q[:, 0]
+        return pooled_ratio(self.model.first_change(q[:, 0], self.drive("train", rows)) - change, change)
+
+    def _tangent_losses(self, rows: Tensor, frame: Tensor, q: Tensor, drive: Drive) -> tuple[Tensor, dict[str, Tensor]]:
+        n = self.options.tangent_batch
+        rows, frame, q = rows[:n], frame[:n], q[:n]
+        part = Drive(drive.r[:n], self.drive("train", rows).forcing)
+        u, xi = self.data.fields["train"][rows, frame], self.data.xi["train"][rows]
+        total, named = q.new_zeros(()), {}
+        unit = self.model.conditioner.frame_gap if self.config.model.field.time_unit == "physical" else 1.0
+        if self.options.tangent_weight:
+            target = latent_tangents(self.model, u, xi, frame, "rhs")[:, 0] / unit  # (B,N,D)
+            named["loss_tangent"] = pooled_ratio(self.model.field(q, frame.float(), part) - target, target)
+            total = total + self.options.tangent_weight * named["loss_tangent"]
+        if self.options.response_weight:
+            target = latent_tangents(self.model, u, xi, frame, "responses") / unit  # (B,M,N,D)
+            responses = self.model.field.parts(q, frame.float(), part)[1]  # type: ignore[operator]
+            named["loss_response"] = pooled_ratio(responses - target, target)
+            total = total + self.options.response_weight * named["loss_response"]
+        return total, {name: value.detach() for name, value in named.items()}
+
+    @torch.no_grad()
+    def score(self) -> dict[str, float]:
+        """On valid: latent error of whole rollouts (selects), of single steps, both relative to |q|."""
+        sums = torch.zeros(4, dtype=torch.float64, device=self.place.device)
+        n, observed = self.data.n("valid"), self.config.history
+        for part in in_pieces(n, 64):
+            rows = torch.arange(part.start, part.stop, device=self.place.device)
+            q, drive = self.q["valid"].take(rows), self.drive("valid", rows)
+            rolled = self.model.rollout(q[:, :observed], drive, q.shape[1] - observed)
+            sums[:2] += _squares(rolled[:, observed:], q[:, observed:])
+            states, frame = self.states(q), self.first
+            for k in range(states.shape[1] - 1):
+                time = torch.full((len(rows),), float(frame + k), device=q.device)
+                step = self.model.advance(states[:, k], time, drive, 1)[:, 0]
+                sums[2:] += _squares(step[..., : q.shape[-1]], states[:, k + 1, ..., : q.shape[-1]])
+        errors = (sums[::2] / sums[1::2]).sqrt().tolist()
+        return {"score": errors[0], "rollout_error": errors[0], "step_error": errors[1]}
+
+
+def _squares(q_hat: Tensor, q: Tensor) -> Tensor:
+    """Sums of squares of the error and of q."""
+    return torch.stack(((q_hat - q).double().square().sum(), q.double().square().sum()))

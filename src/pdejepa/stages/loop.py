@@ -1,0 +1,287 @@
+"""The training loop: one for all stages, with exact resume.
+
+    step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
+    every log_every steps:   a line in metrics.jsonl
+    n_scores times:          score on valid; the best weights are kept
+    by time or steps:        a checkpoint; always at the end, and when asked to stop
+
+A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
+upstream changed is refused.  On a CPU a resumed stage repeats every bit: the order of samples and all random numbers
+depend on the step only, and everything else is in the checkpoint.  In files and messages, step N means N finished
+steps; `step` in the code counts from 0.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
+from pdejepa.core.files import check_free_space
+from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
+from pdejepa.stages import plan as planning
+from pdejepa.stages.base import Context, Stage, silent
+from pdejepa.stages.checkpoint import StageFolder
+from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
+from pdejepa.stages.guard import FiniteGuard, clip_gradients, describe_trajectories
+from pdejepa.stages.interrupts import StopRequest, stop_on_signal
+from pdejepa.stages.optim import build_optimiser
+from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
+from pdejepa.stages.result import load_result, write_result
+from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
+from pdejepa.stages.run import append_line, read_lines, sync
+from pdejepa.stages.schedule import learning_rate_factor, score_steps
+from pdejepa.stages.weights import first_not_finite, gather, restore
+
+__all__ = ["Context", "run_stage"]
+
+
+def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
+    """Train a stage, or go on with it, or load its result; return steps, seconds, score and hash of the weights.
+
+    Afterwards the modules of `stage.saved()` hold the selected weights.  The caller holds the lock of the run folder.
+    Raises CheckpointError (upstream changed, nothing usable), NumericalError (values that are not finite),
+    ResourceError (disk full, a rank lost) and Interrupted; the latest checkpoint survives all of them.
+    """
+    store = StageFolder(Path(folder), stage.settings.keep, context.say if context.rank == 0 else silent)
+    done = store.read_done()
+    if done is not None:
+        check_upstream(stage.name, done["upstream"], context.upstream)
+        result = load_result(stage, store)
+        store.say(f"{stage.name}: finished, {result['steps']:,} steps.")
+        return result
+    training = _Training(stage, store, context)
+    with stop_on_signal() as request, explain_loss(context.rank, training.whereabouts):
+        try:
+            training.prepare(request)
+            training.run(request)
+            return training.finish()
+        except KeyboardInterrupt:
+            latest = store.latest()
+            rest = f"the latest checkpoint is {latest}" if latest else "nothing was saved yet"
+            raise Interrupted(f"Stopped at once; {rest}. Continue with the same command.") from None
+        finally:
+            training.close()
+
+
+class _Training:
+    """One stage being trained by one rank."""
+
+    def __init__(self, stage: Stage, store: StageFolder, context: Context) -> None:
+        if stage.settings.batch % context.world:
+            raise ConfigError(
+                f"{stage.name}: a batch of {stage.settings.batch} cannot be shared out evenly among "
+                f"{context.world} ranks. Choose a multiple of {context.world}."
+            )
+        self.stage, self.store, self.context, self.settings = stage, store, context, stage.settings
+        self.is_writer = context.rank == 0
+        self.done, self.n_steps = 0, 0
+        self.best: Best | None = None
+        self.begun = self.saved_at = self.noted_at = planning.clock()
+        earlier = read_lines(store.root / "timings.jsonl")
+        self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
+        choose_trained(stage)
+        self.frozen = hash_modules(stage.frozen())
+        self.model: nn.Module = stage  # wrapped by `prepare` if there are several ranks
+        self._renew()
+
+    def _renew(self) -> None:
+        self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser)
+        self.guard = FiniteGuard(list(self.optimiser.parameters), self.context.device)
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+    def run(self, request: StopRequest) -> None:
+        scores = set(score_steps(self.settings.n_scores, self.n_steps))
+        stream = None if self.is_writer and self.context.show_progress else io.StringIO()
+        with progress(self.n_steps - self.done, self.stage.name, "steps", stream) as bar:
+            for step in range(self.done, self.n_steps):
+                metrics = self._update(step, self.n_steps)
+                self.done = step + 1
+                is_last = self.done == self.n_steps
+                is_score = self.done in scores
+                if is_score or is_last or self.done % self.settings.log_every == 0:
+                    self._log(metrics, bar)
+                is_better = is_score and self._judge(bar)
+                should_stop, should_save = agree([request.is_set, self._is_save_due()])
+                if is_better or should_stop or should_save or is_last:
+                    self._save(is_better)
+                bar.advance()
+                if should_stop and not is_last:
+                    raise Interrupted(f"Stopping after step {self.done:,}; saved. Continue with the same command.")
+
+    def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        """One step: everything that changes the weights is here."""
+        self.optimiser.zero_grad()
+        self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
+        with self._autocast():
+            metrics: dict[str, Tensor] = self.model(step, n_steps)
+        metrics["loss"].backward()
+        loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
+        norm = self.guard.watch(step, loss, gradients)
+        if self.guard.is_immediate:
+            self._refuse_bad_step()
+        clip_gradients(gradients, norm, self.settings.optimiser.clip)
+        self.optimiser.step()
+        with torch.no_grad():
+            self.stage.after_update(step, n_steps)
+        return {**metrics, "loss": loss, "gradient_norm": norm}
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
+            self.context.device.type, dtype=torch.bfloat16, enabled=self.context.precision == "bf16"
+        )
+
+    def _log(self, metrics: dict[str, Tensor], bar: Progress) -> None:
+        self._refuse_bad_step()
+        values = mean_over_ranks(torch.stack([value.detach().float() for value in metrics.values()])).tolist()
+        named = dict(zip(metrics, values, strict=True))
+        rate = self.settings.optimiser.lr * learning_rate_factor(self.settings.schedule, self.done - 1, self.n_steps)
+        self._record({"train": {**named, "lr": rate}})
+        if planning.clock() - self.noted_at >= LINE_EVERY_S:
+            self.noted_at = planning.clock()
+            bar.note(f"step {self.done:,}: loss {named['loss']:.4g}")
+
+    def _judge(self, bar: Progress) -> bool:
+        """Score on valid; whether it is the best so far, in the eyes of rank 0."""
+        with torch.no_grad(), self._autocast():
+            scores = self.stage.score()
+        score = scores["score"]
+        self._record({"valid": scores})
+        bar.note(f"step {self.done:,}: score {score:.4g} on valid")
+        is_better = self.is_writer and math.isfinite(score) and (self.best is None or score < self.best.score)
+        if is_better:
+            self.best = Best(self.done, score)
+        return bool(agree([is_better])[0])
+
+    def _is_save_due(self) -> bool:
+        if self.settings.save_every:
+            return self.done % self.settings.save_every == 0
+        return self.is_writer and planning.clock() - self.saved_at >= self.settings.save_seconds
+
+    def _save(self, is_better: bool) -> None:
+        """A checkpoint of this step, then `best` if it is the best (see `resume` for the order)."""
+        self._refuse_bad_step()
+        weights, optimiser = gather(self.stage.saved()), self.optimiser.tensors()
+        bad = first_not_finite({**weights, **optimiser})
+        if bad:
+            raise NumericalError(
+                f"{self.stage.name}, step {self.done:,}: {bad} holds values that are not finite, so nothing was saved. "
+                f"Last good checkpoint: {self.store.latest() or 'none'}. Lower the learning rate."
+            )
+        if not self.is_writer:
+            return
+        sync(self.store.root / "metrics.jsonl")
+        state = {"stage": self.stage.name, "best": self.best.to_plain() if self.best else None}
+        self.store.save(self.done, weights, optimiser, state)
+        if is_better:
+            self.store.save_best(self.done, weights, state)
+        self.saved_at = planning.clock()
+
+    def _refuse_bad_step(self) -> None:
+        bad = self.guard.poll()
+        if bad is not None:
+            late = "" if self.guard.is_immediate else f" (found after step {self.done:,})"
+            raise NumericalError(
+                f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}. "
+                f"The batch held {describe_trajectories(self.stage.trajectories(bad.step))}. "
+                f"Last good checkpoint: {self.store.latest() or 'none'}. "
+                "Look at these trajectories, or lower the learning rate."
+            )
+
+    def _record(self, line: dict[str, Any]) -> None:
+        if self.is_writer:
+            append_line(self.store.root / "metrics.jsonl", {"step": self.done, **line})
+            append_line(self.store.root / "timings.jsonl", {"step": self.done, "seconds": self._seconds()})
+
+    # ---- before and after ----------------------------------------------------------------------------------------
+    def prepare(self, request: StopRequest) -> None:
+        """Settle the number of steps, and go back to the latest checkpoint if there is one."""
+        if self.context.world > 1:
+            self.model = DistributedDataParallel(self.stage, broadcast_buffers=False, gradient_as_bucket_view=True)
+        plan, snapshot = find_start(self.stage, self.store, self.context)
+        if plan is None:
+            plan = self._make_plan(request)
+        self.n_steps = plan.steps
+        if snapshot is not None:
+            restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
+            self.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
+            self.done = snapshot.step
+        if self.is_writer:
+            self.best = rewind(self.stage, self.store, snapshot)
+
+    def _make_plan(self, request: StopRequest) -> Plan:
+        weights, optimiser = gather(self.stage.saved()), self.optimiser.tensors()
+        size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
+        check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
+        budget = self.settings.budget
+        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch) or self._probe(request)
+        plan = Plan(
+            steps=steps,
+            batch=self.settings.batch,
+            seed=self.context.seed,
+            upstream=self.context.upstream,
+            exactness="bit" if self.context.device.type == "cpu" else "loss",
+            budget={"steps": budget.steps, "epochs": budget.epochs, "seconds": budget.seconds},
+        )
+        if self.is_writer:
+            plan.write(self.store.root)
+        return plan
+
+    def _probe(self, request: StopRequest) -> int:
+        """Time real steps, a score and a save, then take back what the steps changed."""
+        before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
+
+        def step(number: int) -> None:
+            self._update(number, PROBE_STEPS)
+            if agree([request.is_set])[0]:
+                raise Interrupted("Stopped before the first step. Start again with the same command.")
+
+        def score() -> None:
+            with torch.no_grad(), self._autocast():
+                self.stage.score()
+
+        def save() -> None:
+            if self.is_writer:
+                self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
+
+        n_steps = measure_steps(self.settings, Work(step, score, save, self._wait))
+        restore(self.stage.saved(), before, "the probe")
+        self._renew()
+        return n_steps
+
+    def _wait(self) -> None:
+        if self.context.device.type == "cuda":
+            torch.cuda.synchronize(self.context.device)
+
+    def finish(self) -> dict[str, Any]:
+        """Check what must not have changed, and write the selected weights; all ranks end up with them."""
+        for name, digest in hash_modules(self.stage.frozen()).items():
+            if digest != self.frozen[name]:
+                raise RuntimeError(f"{self.stage.name} changed {name}, which it must leave as it is.")
+        ask_rank_zero(self._write_result)
+        return load_result(self.stage, self.store)
+
+    def _write_result(self) -> int:
+        if self.settings.select == "best" and self.best is None:
+            self.store.say(f"{self.stage.name}: no score on valid was finite; the last weights are used.")
+        best = self.best if self.settings.select == "best" else None
+        write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
+        return self.n_steps
+
+    def _seconds(self) -> float:
+        return round(self.seconds_before + planning.clock() - self.begun, 3)
+
+    def whereabouts(self) -> str:
+        return f"at step {self.done + 1:,}. Last checkpoint: {self.store.latest() or 'none'}."
+
+    def close(self) -> None:
+        """Free the gradients, and let go of the parameters: the next stage may train them too."""
+        self.optimiser.zero_grad()
+        if isinstance(self.model, DistributedDataParallel):
+            self.model._remove_autograd_hooks()

@@ -1,0 +1,117 @@
+"""AdamW, or Muon for matrices and AdamW for the rest, with a state that is a plain table of named tensors.
+
+    name of an entry   PARAMETER/KEY, for example `field.blocks.0.norm1.weight/exp_avg`
+
+The state exists from the start (all zeros, as the optimisers themselves would begin), so that its names never depend
+on how far the training is and loading can be strict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.stages.settings import OptimiserConfig
+from pdejepa.stages.weights import check_match
+
+
+class Optimiser:
+    """One or two optimisers of PyTorch that move as one."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> None:
+        self.parameters = parameters
+        matrices = {name: p for name, p in parameters.items() if config.kind == "muon" and p.ndim == 2}
+        others = {name: p for name, p in parameters.items() if name not in matrices}
+        self._parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            self._parts.append(_muon(matrices, config))
+        if others:
+            self._parts.append(_adamw(others, config))
+        self._rates = [[group["lr"] for group in part.param_groups] for part in self._parts]
+        self._state = {name: self._begin(p, name in matrices) for name, p in parameters.items()}
+
+    def _begin(self, p: nn.Parameter, is_matrix: bool) -> dict[str, Tensor]:
+        """The state before the first step, where the optimiser will look for it."""
+        if is_matrix:
+            state = {"momentum_buffer": torch.zeros_like(p)}
+            self._parts[0].state[p] = state
+            return state
+        # Fused AdamW counts its steps on the device, the plain one on the CPU.
+        count = torch.zeros((), dtype=torch.float32, device=p.device if p.is_cuda else "cpu")
+        state = {"step": count, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        self._parts[-1].state[p] = state
+        return state
+
+    def set_factor(self, factor: float) -> None:
+        """Scale all learning rates by `factor`, counted from their configured values."""
+        for part, rates in zip(self._parts, self._rates, strict=True):
+            for group, rate in zip(part.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+
+    def gradients(self) -> list[Tensor]:
+        """One gradient per parameter, in the order of `parameters`."""
+        found = []
+        for name, p in self.parameters.items():
+            if p.grad is None:
+                raise RuntimeError(f"{name} is trained, but it takes no part in the loss.")
+            found.append(p.grad)
+        return found
+
+    def step(self) -> None:
+        for part in self._parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        for part in self._parts:
+            part.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by name; the tensors themselves, not copies."""
+        return {f"{name}/{key}": value for name, state in self._state.items() for key, value in state.items()}
+
+    def load(self, tensors: Mapping[str, Tensor], source: str = "The optimiser state") -> None:
+        """Copy a state whose names, shapes and types must be exactly ours."""
+        own = self.tensors()
+        check_match(tensors, own, source)
+        for name, value in own.items():
+            value.copy_(tensors[name])
+
+
+def build_optimiser(modules: Mapping[str, nn.Module], config: OptimiserConfig) -> Optimiser:
+    """The optimiser of all parameters of `modules`; one that is shared by two modules counts once."""
+    parameters: dict[str, nn.Parameter] = {}
+    seen: set[int] = set()
+    for prefix, module in modules.items():
+        for name, p in module.named_parameters():
+            if id(p) not in seen:
+                seen.add(id(p))
+                parameters[f"{prefix}.{name}"] = p
+    if not parameters:
+        raise RuntimeError("a stage must train at least one parameter")
+    return Optimiser(parameters, config)
+
+
+def _muon(matrices: dict[str, nn.Parameter], config: OptimiserConfig) -> torch.optim.Optimizer:
+    """`match_rms_adamw` scales the update of a matrix to the size that AdamW would give it."""
+    return torch.optim.Muon(
+        list(matrices.values()), lr=config.muon_lr, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+
+
+def _adamw(parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> torch.optim.Optimizer:
+    """Biases and one-dimensional tensors do not decay: pulling an offset or a scale to zero helps nobody."""
+    decaying: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, p in parameters.items():
+        is_plain = p.ndim >= 2 and not name.endswith("bias")
+        (decaying if is_plain or config.decay_all else others).append(p)
+    groups = [
+        {"params": decaying, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    is_fused = all(p.is_cuda for p in parameters.values())
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, fused=is_fused or None
+    )

@@ -1,0 +1,135 @@
+"""How many steps a stage takes, decided once; and on what it was started.
+
+A budget of seconds becomes a number of steps by timing a few of them when the stage starts.  The number is written to
+plan.json and never changes again, so that a stage that was interrupted ends as it would have ended without.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pdejepa.core.errors import CheckpointError
+from pdejepa.core.files import write_json
+from pdejepa.stages.distributed import ask_rank_zero
+from pdejepa.stages.settings import Budget, TrainingConfig
+
+PLAN = "plan.json"
+N_WARM, N_TIMED = 3, 10  # steps of the probe; fewer if they would take more than PROBE_SHARE of the budget
+PROBE_SHARE = 0.2
+PROBE_STEPS = 1000  # what the probe tells the stage as number of steps, which nobody knows yet
+
+clock = time.monotonic
+
+
+@dataclass(frozen=True)
+class Plan:
+    """plan.json."""
+
+    steps: int
+    batch: int
+    seed: int
+    upstream: dict[str, str]
+    exactness: str  # "bit": a resumed run repeats every bit; "loss": it repeats the loss to rounding
+    budget: dict[str, float]
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / PLAN, asdict(self))
+
+
+def read_plan(folder: Path) -> Plan | None:
+    """The plan of a stage that was started before, or None."""
+    path = folder / PLAN
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+        plan = Plan(**{name: data[name] for name in Plan.__dataclass_fields__})
+        if type(plan.steps) is not int or plan.steps < 1 or not isinstance(plan.upstream, dict):
+            raise ValueError("no number of steps")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}). Pass --restart {folder.name} to begin it anew."
+        ) from error
+    return plan
+
+
+def check_plan(stage: str, plan: Plan, batch: int, seed: int, upstream: Mapping[str, str]) -> None:
+    """Refuse to go on with something else than what was started."""
+    check_upstream(stage, plan.upstream, upstream)
+    for word, before, now in (("batch", plan.batch, batch), ("seed", plan.seed, seed)):
+        if before != now:
+            raise CheckpointError(
+                f"{stage} was started with {word} {before}, now it is {now}. "
+                f"Pass --restart {stage}, or restore the old {word}."
+            )
+
+
+def check_upstream(stage: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """A stage rests on the results of others; if one of them changed, it cannot go on as if nothing happened."""
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            raise CheckpointError(
+                f"{stage} was started on {name} {_short(before.get(name))}, but {name} now holds "
+                f"{_short(now.get(name))}. Pass --restart {stage}, or restore the old {name}."
+            )
+
+
+def _short(digest: str | None) -> str:
+    return f"{digest[:8]}..." if digest else "nothing"
+
+
+def planned_steps(budget: Budget, n_samples: int, batch: int) -> int:
+    """Steps of a budget in steps or epochs; 0 for seconds, which must be measured."""
+    if budget.epochs > 0:
+        return max(1, round(budget.epochs * max(1, n_samples // batch)))
+    return budget.steps
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the probe times."""
+
+    step: Callable[[int], object]
+    score: Callable[[], object]
+    save: Callable[[], object]
+    wait: Callable[[], object]  # until the device has done what it was asked to do
+
+
+def measure_steps(settings: TrainingConfig, work: Work) -> int:
+    """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides."""
+    begun, seconds = clock(), settings.budget.seconds
+    n_done = _repeat(work.step, 0, N_WARM, begun + PROBE_SHARE * seconds / 2)
+    step_s = _timed(work, lambda: _repeat(work.step, n_done, N_TIMED, begun + PROBE_SHARE * seconds))
+    score_s = _timed(work, work.score) if settings.n_scores else 0.0
+    save_s = _timed(work, work.save)
+    left = seconds - (clock() - begun)
+    if settings.save_every:
+        step_s, n_saves = step_s + save_s / settings.save_every, 1.0
+    else:
+        n_saves = 1.0 + left / settings.save_seconds
+    # A better score saves a checkpoint and the weights once more; count every score as better.
+    overhead = n_saves * save_s + settings.n_scores * (score_s + 2 * save_s)
+    return ask_rank_zero(lambda: max(1, int((left - overhead) / step_s)))
+
+
+def _repeat(action: Callable[[int], object], first: int, n: int, until: float) -> int:
+    """Call `action` at least once, then up to n times while rank 0 has time left; return how often."""
+    for number in range(n):
+        action(first + number)
+        if ask_rank_zero(lambda: int(clock() >= until)):
+            return number + 1
+    return n
+
+
+def _timed(work: Work, action: Callable[[], object]) -> float:
+    """Seconds of an action, divided by the number it returns if it returns one."""
+    work.wait()
+    start = clock()
+    result = action()
+    work.wait()
+    return max(clock() - start, 1e-9) / (result if isinstance(result, int) else 1)

@@ -1,0 +1,91 @@
+"""Polishing, our optional fifth stage: vector field and decoder learn together from fields.
+
+    L = mean over channels of |u_hat - u| / |u|,  u_hat = Dec(rollout of K frames from a true q_s)
+
+K grows from `first` to `last` over the stage, so that late steps see the errors of long forecasts.  The encoder and
+the projector stay frozen; the start s is drawn at random, and is frame 0 whenever K takes the whole trajectory.
+Letters: B trajectories, K frames, N tokens, D width.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.data import TrainingData
+from pdejepa.stages.latents import Latents, storage
+from pdejepa.stages.losses import loss_dec, relative_error
+
+
+class Polish(MethodStage):
+    name = "polish"
+
+    def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
+        super().__init__(config, data, model, place)
+        self.options = config.polish
+        self.to(place.device)
+        self.observed = 2 if model.is_second_order and config.history == 2 else 1
+
+    @cached_property
+    def q(self) -> dict[str, Latents]:
+        """True latents of both splits; made when they are first needed."""
+        kind = storage(self.config.latents)
+        return {split: Latents(fields, self.model.encode, kind) for split, fields in self.data.fields.items()}
+
+    def trained(self) -> dict[str, nn.Module]:
+        used = self.model.startup is not None and self.observed == 1
+        startup = {"startup": self.model.startup} if used else {}
+        return {"field": self.model.field, **startup, "decoder": self.model.decoder}
+
+    def saved(self) -> dict[str, nn.Module]:
+        return self.trained()
+
+    def length(self, step: int, n_steps: int) -> int:
+        """New frames of a rollout at this step."""
+        longest = self.data.n_frames - self.observed
+        last = min(self.options.last or longest, longest)
+        first = min(self.options.first, last)
+        return min(last, first + (last - first + 1) * step // n_steps)
+
+    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        rows, n_new = self.rows(step), self.length(step, n_steps)
+        frames = self._frames(step, len(rows), n_new)  # (B,observed+n_new)
+        q = self.q["train"].take(rows, frames[:, : self.observed])
+        u_hat = self.model.decode(self._rollout(q, rows, frames[:, 0], n_new))
+        return {"loss": loss_dec(u_hat, self.data.fields["train"][rows[:, None], frames])}
+
+    def _frames(self, step: int, n_rows: int, n_new: int) -> Tensor:
+        """Frame numbers of every row; start-up heads know frame 0 only, so they always begin there."""
+        width = self.observed + n_new
+        n_starts = self.data.n_frames - width + 1
+        if self.model.startup is not None and self.observed == 1:
+            n_starts = 1
+        draws = self.generator("start", step)
+        start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.place.device)
+        own = start[self.place.rank * n_rows : (self.place.rank + 1) * n_rows]
+        return own[:, None] + torch.arange(width, device=own.device)
+
+    def _rollout(self, q: Tensor, rows: Tensor, start: Tensor, n_new: int) -> Tensor:
+        """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
+        drive = self.drive("train", rows)
+        if self.model.is_second_order:
+            return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
+        new = self.model.advance(q[:, -1], start.float(), drive, n_new)
+        return torch.cat((q, new), 1)
+
+    @torch.no_grad()
+    def score(self) -> dict[str, float]:
+        """Relative error of the forecast frames of valid, as in stage 4."""
+        fields, observed, errors = self.data.fields["valid"], self.config.history, []
+        for part in in_pieces(len(fields), 32):
+            rows = torch.arange(part.start, part.stop, device=fields.device)
+            q = self.q["valid"].take(rows, slice(0, observed))
+            u_hat = self.model.decode(self.model.rollout(q, self.drive("valid", rows), self.data.n_frames - observed))
+            physical = (self.model.denormalise(x)[:, observed:] for x in (u_hat, fields[part]))
+            errors.append(relative_error(*physical))
+        return {"score": float(torch.cat(errors).mean())}

@@ -1,0 +1,124 @@
+"""How one stage is trained: for how long, with which optimiser and schedule, and how often it is judged and saved.
+
+All of them are frozen dataclasses, so that a configuration file, an option or an override can fill them in (see
+`pdejepa.core.config`), and every rule between their fields is checked before anything is built.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pdejepa.core.errors import ConfigError
+
+OptimiserKind = Literal["adamw", "muon"]
+ScheduleKind = Literal["wsd", "cosine", "constant"]
+Selection = Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a stage lasts: exactly one of the three is positive.
+
+    Seconds become steps once, by timing a few steps when the stage starts; a resumed stage keeps that number.
+    """
+
+    steps: int = 0
+    epochs: float = 0.0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        given = {"steps": self.steps, "epochs": self.epochs, "seconds": self.seconds}
+        problems = [f"budget.{name} must be 0 or more, got {value}" for name, value in given.items() if not value >= 0]
+        named = [name for name, value in given.items() if value > 0]
+        if len(named) != 1:
+            got = " and ".join(named) or "none"
+            problems.append(f"a budget needs exactly one of steps, epochs and seconds above 0, got {got}")
+        _refuse(problems)
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """AdamW, or Muon for the matrices and AdamW for everything else."""
+
+    kind: OptimiserKind = "adamw"
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.04
+    decay_all: bool = False  # True: biases and one-dimensional tensors decay too
+    clip: float = 1.0  # largest global norm of the gradient; 0: no clipping
+    muon_lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.kind not in ("adamw", "muon"):
+            problems.append(f"optimiser.kind must be adamw or muon, got {self.kind!r}")
+        for name in ("lr", "muon_lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                problems.append(f"optimiser.{name} must be above 0, got {getattr(self, name)}")
+        for name in ("weight_decay", "clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                problems.append(f"optimiser.{name} must be 0 or more, got {getattr(self, name)}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            problems.append(f"optimiser.betas must be two numbers from 0 to below 1, got {self.betas}")
+        _refuse(problems)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """The learning rate over a stage, as factors of `lr` (see `schedule` for the formulas)."""
+
+    kind: ScheduleKind = "cosine"
+    warmup: float = 0.05  # share of the steps
+    decay: float = 0.7  # wsd only: share of the steps at the end
+    start: float = 0.0
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.kind not in ("wsd", "cosine", "constant"):
+            problems.append(f"schedule.kind must be wsd, cosine or constant, got {self.kind!r}")
+        for name in ("warmup", "decay", "start", "final"):
+            if not 0 <= getattr(self, name) <= 1:
+                problems.append(f"schedule.{name} must be from 0 to 1, got {getattr(self, name)}")
+        if self.kind == "wsd" and self.warmup + self.decay > 1 + 1e-9:
+            problems.append(f"schedule.warmup {self.warmup} and schedule.decay {self.decay} must not exceed 1 together")
+        _refuse(problems)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Everything the loop needs to know of one stage."""
+
+    budget: Budget
+    batch: int  # samples per step over all ranks
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    log_every: int = 20  # steps between two lines of metrics.jsonl
+    n_scores: int = 10  # scores on valid, spread evenly, the last one at the end
+    save_seconds: float = 60.0  # time between two checkpoints, unless save_every says otherwise
+    save_every: int = 0  # steps between two checkpoints; 0: by time
+    keep: int = 2  # checkpoints kept
+    select: Selection = "best"
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("batch", "log_every", "keep"):
+            if getattr(self, name) < 1:
+                problems.append(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("n_scores", "save_every"):
+            if getattr(self, name) < 0:
+                problems.append(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if not self.save_seconds > 0:
+            problems.append(f"save_seconds must be above 0, got {self.save_seconds}")
+        if self.select not in ("best", "last"):
+            problems.append(f"select must be best or last, got {self.select!r}")
+        if self.select == "best" and self.n_scores == 0:
+            problems.append("select: best needs n_scores of 1 or more; use select: last to train without scores")
+        _refuse(problems)
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConfigError("; ".join(problems), problems)

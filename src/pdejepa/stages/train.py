@@ -1,0 +1,203 @@
+"""A whole training: data, then one stage after the other, each on the frozen results of those before it.
+
+    pretrain -> align -> dynamics -> decode (-> polish)          reconstruct: a side branch after align
+
+A finished stage is loaded, an unfinished one continued; the same command does the right thing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pdejepa.core.device import pick_device, rank_and_world
+from pdejepa.core.errors import CheckpointError
+from pdejepa.core.files import write_json
+from pdejepa.core.seeds import derive_key
+from pdejepa.models.blocks import compile_blocks
+from pdejepa.models.condition import Statistics
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.align import Align
+from pdejepa.stages.base import Context, silent
+from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.config import STAGES, TrainConfig
+from pdejepa.stages.data import TrainingData, load_data
+from pdejepa.stages.decode import Decode, Reconstruct
+from pdejepa.stages.distributed import agree, end_group, start_group
+from pdejepa.stages.dynamics import Dynamics
+from pdejepa.stages.loop import run_stage
+from pdejepa.stages.memory import NEEDS, read_json, remember, restart_from
+from pdejepa.stages.polish import Polish
+from pdejepa.stages.pretrain import Pretrain
+from pdejepa.stages.settings import Budget
+
+BUILD: dict[str, type[MethodStage]] = {
+    stage.name: stage for stage in (Pretrain, Align, Dynamics, Decode, Polish, Reconstruct)
+}
+
+@dataclass
+class Trained:
+    """What a training leaves: the model as the last stage left it, and what each stage reported."""
+
+    model: Surrogate
+    config: TrainConfig
+    data_hash: str
+    statistics: Statistics
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    device: str = "cpu"
+
+    @property
+    def lineage(self) -> dict[str, str]:
+        return {name: report["weights_sha256"] for name, report in self.reports.items()}
+
+
+def train_stages(
+    config: TrainConfig,
+    out: str | Path,
+    say: Callable[[str], object] = print,
+    after_stage: Callable[[str, Trained], None] | None = None,
+    restart: str = "",
+) -> Trained:
+    """Run (or continue, or load) the stages of `config` in the folder `out`.
+
+    after_stage: called on the first rank when a stage is finished.
+    restart: forget this stage and those that stand on it first.
+    """
+    device, (rank, world) = pick_device(config.device), rank_and_world()
+    start_group(device)
+    try:
+        place = Place(device, rank, world)
+        return _Run(config, Path(out), place, say if rank == 0 else silent, after_stage, restart).run()
+    finally:
+        end_group()
+
+
+class _Run:
+    """One training in one folder."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        out: Path,
+        place: Place,
+        say: Callable[[str], object],
+        after_stage: Callable[[str, Trained], None] | None,
+        restart: str,
+    ) -> None:
+        self.config, self.out, self.place, self.say = config, out, place, say
+        self.device, self.after_stage, self.restart = place.device, after_stage, restart
+
+    def run(self) -> Trained:
+        if self.restart and self.place.rank == 0:
+            restart_from(self.out, self.restart, self.say)
+        agree([0])
+        remember(self.out, self.config, self.place.rank == 0)
+        begin = time.monotonic()
+        data = load_data(self.config, self.device, self.say, show=self.place.rank == 0)
+        self._remember_data(data)
+        model = self._build_model(data)
+        trained = Trained(model, self.config, data.hash, data.statistics, device=_device_name(self.device))
+        trained.seconds["data"] = time.monotonic() - begin
+        for name in self._chain():
+            self._stage(name, data, trained)
+        return trained
+
+    def _chain(self) -> list[str]:
+        """The stages asked for and those they stand on, in order."""
+        wanted = set(self.config.stages)
+        needed = wanted.union(*(NEEDS[name] for name in wanted)) if wanted else set()
+        if self.config.variant == "vanilla":
+            needed.discard("align")
+        return [name for name in STAGES if name in needed]
+
+    def _stage(self, name: str, data: TrainingData, trained: Trained) -> None:
+        folder = self.out / name
+        if name not in self.config.stages and not (folder / "done.json").exists():
+            last = self.config.stages[-1]
+            raise CheckpointError(
+                f"{last} needs the stage {name}, which is not finished in {self.out}. "
+                f"Run it first: add {name} to --stages."
+            )
+        with _seeded(self.config.seed, name):
+            stage = BUILD[name](self.config, data, trained.model, self.place)
+        if self.device.type == "cuda" and self.config.compile:
+            compile_blocks(stage)
+        lineage = trained.lineage
+        upstream = {"data": data.hash, **{need: lineage[need] for need in NEEDS[name] if need in lineage}}
+        context = Context(
+            device=self.device,
+            seed=self.config.seed,
+            rank=self.place.rank,
+            world=self.place.world,
+            precision=self.config.precision,
+            upstream=upstream,
+            say=self.say,
+            show_progress=self.place.rank == 0,
+        )
+        report = run_stage(stage, folder, context)
+        trained.reports[name], trained.seconds[name] = report, report["seconds"]
+        trained.statistics = trained.model.statistics
+        if self.after_stage is not None and self.place.rank == 0:
+            self.after_stage(name, trained)
+        agree([0])  # nobody runs ahead of what the first rank writes
+
+    def _build_model(self, data: TrainingData) -> Surrogate:
+        config = self.config
+        with _seeded(config.seed, "model"):
+            model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
+        return model.to(self.device)
+
+    def _remember_data(self, data: TrainingData) -> None:
+        path = self.out / "data.json"
+        if path.exists() and read_json(path).get("hash") != data.hash:
+            raise CheckpointError(
+                f"{self.out} was trained on other data (hash {str(read_json(path).get('hash'))[:8]}..., now "
+                f"{data.hash[:8]}...). Use the old data, or another --out."
+            )
+        if self.place.rank == 0:
+            write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})
+
+
+class _seeded:  # noqa: N801
+    """Initial weights that depend on the seed and on what is built, not on what was built before."""
+
+    def __init__(self, seed: int, what: str) -> None:
+        low, high = derive_key(seed, what, "weights")
+        self.seed = (high & 0x7FFFFFFF) << 32 | low
+        self.fork = torch.random.fork_rng(devices=[])
+
+    def __enter__(self) -> None:
+        self.fork.__enter__()
+        torch.manual_seed(self.seed)
+
+    def __exit__(self, *error: Any) -> None:
+        self.fork.__exit__(*error)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
+    """The same training within a total budget, shared among the stages as their own budgets in seconds are.
+
+    Stages whose budgets are in steps or epochs count as equal parts.
+    """
+    names = [name for name in config.stages if not (name == "align" and config.variant == "vanilla")]
+    parts = {name: getattr(config, name).training.budget.seconds for name in names}
+    known = [part for part in parts.values() if part > 0]
+    usual = sum(known) / len(known) if known else 1.0
+    total = sum(part or usual for part in parts.values())
+    for name, part in parts.items():
+        stage = getattr(config, name)
+        budget = Budget(seconds=seconds * (part or usual) / total)
+        stage = dataclasses.replace(stage, training=dataclasses.replace(stage.training, budget=budget))
+        config = dataclasses.replace(config, **{name: stage})
+    return config

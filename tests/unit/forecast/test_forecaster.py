@@ -1,0 +1,255 @@
+"""forecast(): shapes, units, rows, horizons, mistakes, and rows that run away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pdejepa import systems
+from pdejepa.core.errors import DataError, ParameterError
+from pdejepa.forecast import forecaster as module
+from pdejepa.forecast.forecaster import Forecaster
+from tests.unit.forecast import tiny
+
+
+@pytest.fixture(scope="module")
+def heat() -> Forecaster:
+    return tiny.forecaster("heat")
+
+
+@pytest.fixture(scope="module")
+def waves() -> Forecaster:
+    return tiny.forecaster("wave_b")
+
+
+@pytest.mark.parametrize("name", systems.NAMES)
+def test_every_system_forecasts(name: str) -> None:
+    model = tiny.forecaster(name)
+    system, u0 = model.system, tiny.state(model.system, 2)
+    result = model.forecast(u0, tiny.middle(system))
+    n = len(system.times)
+    assert result.fields.shape == (2, n, len(system.fields), *system.grid)
+    assert result.fields.dtype == torch.float32
+    assert torch.equal(result.fields[:, 0], u0)
+    assert torch.equal(result.new, result.fields[:, 1:])
+    assert result.is_stable
+    assert bool(torch.isfinite(result.fields).all())
+    assert float((result.new[:, -1] - result.new[:, 0]).abs().amax()) > 0
+    torch.testing.assert_close(result.times, system.times)
+    assert result.support.is_inside
+    assert result.xi.shape == (2, len(system.parameters))
+    assert result.seconds > 0
+
+
+def test_the_four_steps_written_out(heat: Forecaster) -> None:
+    """Normalise, encode, roll out, decode, back to physical units."""
+    model, u0 = heat.surrogate, tiny.state(heat.system, 2)
+    xi = heat.system.xi(diffusivity=[0.5, 2.0], forcing_amplitude_1=0.3)
+    with torch.no_grad():
+        q = model.rollout(model.encode(((u0 - 0.1) / 0.7)[:, None]), model.drive(xi), 5)
+        expected = model.decode(q) * 0.7 + 0.1
+    result = heat.forecast(u0, xi, n_frames=5)
+    torch.testing.assert_close(result.new, expected[:, 1:], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result.reconstruction, expected[:, :1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result.decoded, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_ways_to_say_the_same(heat: Forecaster) -> None:
+    u0 = tiny.state(heat.system)
+    expected = heat.forecast(u0, diffusivity=0.5, n_frames=3)
+    assert expected.new.shape[1] == 3
+    for same in (u0[0], u0[0].numpy(), u0.double().numpy(), u0[:, None]):
+        assert torch.equal(heat.forecast(same, diffusivity=0.5, n_frames=3).fields, expected.fields)
+    xi = heat.system.xi(diffusivity=0.5)
+    for other in (xi, xi[0], xi.numpy(), {"diffusivity": 0.5}, {"diffusivity": np.float32(0.5)}):
+        assert torch.equal(heat.forecast(u0, other, n_frames=3).fields, expected.fields)
+
+
+def test_rows_are_independent(heat: Forecaster) -> None:
+    u0, beta = tiny.state(heat.system, 3), [0.01, 0.5, 5.0]
+    together = heat.forecast(u0, diffusivity=beta, forcing_amplitude_2=[0.1, 0.2, 0.3], n_frames=6)
+    for row in range(3):
+        alone = heat.forecast(u0[row], diffusivity=beta[row], forcing_amplitude_2=0.1 * (row + 1), n_frames=6)
+        torch.testing.assert_close(together.fields[row], alone.fields[0], rtol=1e-4, atol=1e-5)
+    assert float((together.fields[0, -1] - together.fields[1, -1]).abs().amax()) > 0
+
+
+def test_one_state_many_parameters_and_the_reverse(heat: Forecaster) -> None:
+    u0 = tiny.state(heat.system, 4)
+    many = heat.forecast(u0[0], diffusivity=[0.1, 1.0, 5.0], n_frames=2)
+    assert many.fields.shape[0] == 3
+    assert torch.equal(many.fields[:, 0], u0[:1].expand(3, -1, -1))
+    assert heat.forecast(u0, diffusivity=0.1, n_frames=2).fields.shape[0] == 4
+    with pytest.raises(ParameterError, match="4 observed states but 3 rows of parameters"):
+        heat.forecast(u0, diffusivity=[0.1, 1.0, 5.0])
+
+
+def test_pieces_change_nothing(heat: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    u0, beta = tiny.state(heat.system, 5), [0.1, 0.2, 0.4, 0.8, 1.6]
+    field = torch.linspace(-1, 1, 5)[:, None, None] * tiny.state(heat.system, 1, seed=4)
+    whole = heat.forecast(u0, diffusivity=beta, n_frames=4, forcing=field)
+    monkeypatch.setitem(module.MEMORY, "cpu", 1e5)
+    assert len(heat._pieces(5, 5)) == 5
+    pieces = heat.forecast(u0, diffusivity=beta, n_frames=4, forcing=field)
+    torch.testing.assert_close(pieces.fields, whole.fields, rtol=1e-4, atol=1e-5)
+    assert pieces.outcome == whole.outcome
+
+
+@pytest.mark.parametrize("name", ["heat", "wave_b", "gray_scott"])
+def test_any_horizon(name: str) -> None:
+    model = tiny.forecaster(name)
+    u0, values = tiny.state(model.system), tiny.middle(model.system)
+    short, long = (model.forecast(u0, values, n_frames=n) for n in (1, 7))
+    assert torch.equal(long.fields[:, :2], short.fields)
+    n = len(model.system.times)
+    beyond = model.forecast(u0, values, n_frames=n + 10)
+    assert beyond.fields.shape[1] == n + 11
+    assert torch.equal(beyond.fields[:, :8], long.fields)
+    assert "Extrapolating" in beyond.support.sentences[0]
+    assert float(beyond.times[n]) == pytest.approx(float(model.system.times[-1]) + float(model.system.times.diff()[0]))
+
+
+def test_two_observed_frames(waves: Forecaster) -> None:
+    first, change = tiny.state(waves.system, 2), 0.1 * tiny.state(waves.system, 2, seed=1)
+    pair = torch.stack((first, first + change), 1)  # (2,2,C,N)
+    values = {"bc_left": 0, "bc_right": 1}
+    result = waves.forecast(pair, values)
+    assert result.is_stable
+    assert result.n_observed == 2
+    assert result.fields.shape[1] == 25
+    assert torch.equal(result.fields[:, :2], pair)
+    assert result.reconstruction.shape == pair.shape
+    one = waves.forecast(pair[:, 0], values)
+    assert one.fields.shape[1] == 25
+    assert not torch.equal(one.fields[:, 3], result.fields[:, 3])
+
+    two = tiny.forecaster("wave_b", history=2)
+    alone = two.forecast(pair[0], values)  # (2,C,N): two frames of one row
+    assert alone.fields.shape == (1, 25, 1, 256)
+    torch.testing.assert_close(alone.fields[0], two.forecast(pair, values).fields[0], rtol=1e-4, atol=1e-5)
+    for wrong in (pair[0, 0], pair[0, :1]):
+        with pytest.raises(DataError, match="This model observes two frames"):
+            two.forecast(wrong, values)
+
+
+@pytest.mark.parametrize(
+    ("u0", "words"),
+    [
+        (torch.zeros(256), r"expects the observed state as \(1, 256\) or \(B, 1, 256\).*got \(256,\)"),
+        (torch.zeros(1, 128), r"got \(1, 128\)"),
+        (torch.zeros(256, 1), r"got \(256, 1\)\. Did you mean channels first\?"),
+        (torch.zeros(3, 256, 1), r"Did you mean channels first\?"),
+        (torch.zeros(3, 2, 256), r"got \(3, 2, 256\)"),
+        (torch.zeros(3, 2, 1, 256), r"got \(3, 2, 1, 256\)"),
+        (torch.zeros(0, 1, 256), r"got \(0, 1, 256\)"),
+        (torch.full((1, 256), torch.nan), "NaN or infinite"),
+        (torch.full((1, 256), torch.inf), "NaN or infinite"),
+        (torch.zeros(1, 256, dtype=torch.complex64), "array of real numbers"),
+        ("a word", "array of real numbers; got str"),
+        (None, "array of real numbers; got NoneType"),
+    ],
+)
+def test_wrong_states(heat: Forecaster, u0: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        heat.forecast(u0, diffusivity=0.1)
+
+
+def test_wrong_states_of_planes() -> None:
+    model = tiny.forecaster("gray_scott")
+    with pytest.raises(DataError, match=r"\(2, 32, 32\) or \(B, 2, 32, 32\).*Did you mean channels first"):
+        model.forecast(np.zeros((32, 32, 2)), tiny.middle(model.system))
+
+
+def test_wrong_parameters(heat: Forecaster) -> None:
+    u0 = tiny.state(heat.system)
+    for arguments, words in (
+        ({}, "heat needs diffusivity; got none"),
+        ({"difusivity": 1.0}, "did you mean 'diffusivity'"),
+        ({"diffusivity": -1.0}, r"diffusivity must be in \[0, 100\]"),
+        ({"diffusivity": float("nan")}, "diffusivity must be in"),
+        ({"diffusivity": 1.0, "n_frames": 0}, "n_frames counts new frames"),
+        ({"diffusivity": 1.0, "n_frames": 2.5}, "n_frames counts new frames"),
+        ({"diffusivity": 1.0, "t0": float("nan")}, "t0 must be one finite time"),
+        ({"diffusivity": 1.0, "t0": "now"}, "t0 must be one finite time"),
+        ({"xi": torch.zeros(1, 3)}, r"shape \(B, 21\)"),
+        ({"xi": torch.zeros(1, 21), "diffusivity": 1.0}, "tensor or by name, not both"),
+        ({"xi": "all"}, "parameters must be numbers"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            heat.forecast(u0, **arguments)
+
+
+def test_extrapolation_is_told(heat: Forecaster) -> None:
+    result = heat.forecast(tiny.state(heat.system), diffusivity=50.0, n_frames=3)
+    assert result.support.sentences == (
+        "Extrapolating: diffusivity 50 is above the training range [0.001, 5] (10x above).",
+    )
+
+
+def test_no_gradients_and_no_side_effects(heat: Forecaster) -> None:
+    u0 = tiny.state(heat.system).requires_grad_()
+    before = u0.detach().clone()
+    result = heat.forecast(u0, diffusivity=0.1, n_frames=2)
+    assert not result.fields.requires_grad
+    result.fields.zero_()
+    assert torch.equal(u0.detach(), before)
+
+
+# ---- rows that run away ----------------------------------------------------------------------------------------
+def wild(name: str, factor: float) -> Forecaster:
+    """The response to the one parameter is far too strong: rows run away unless their r is zero."""
+    model = tiny.forecaster(name)
+    head = model.surrogate.field.D_heads[0][-1]  # type: ignore[union-attr,index]
+    head.weight.data.mul_(factor)
+    return model
+
+
+def test_unstable_rows_are_marked_and_the_others_untouched() -> None:
+    calm, model = tiny.forecaster("advection"), wild("advection", 1e4)
+    u0 = tiny.state(model.system, 3)
+    result = model.forecast(u0, speed=[0.0, 4.0, 0.0])
+    assert [outcome.label for outcome in result.outcome] == ["ok", "unstable", "ok"]
+    assert not result.is_stable
+    bad = result.outcome[1].first_bad
+    assert bad is not None
+    assert bad >= 1
+    assert bool(torch.isnan(result.fields[1, bad:]).all())
+    assert bool(torch.isfinite(result.fields[1, :bad]).all())
+    assert f"frame {bad} left every plausible bound" in result.outcome[1].sentence
+    assert result.outcome[0].sentence == "stable"
+    assert bool(torch.isfinite(result.fields[[0, 2]]).all())
+    expected = calm.forecast(u0, speed=[0.0, 4.0, 0.0]).fields  # zero speed: the head does not count
+    torch.testing.assert_close(result.fields[[0, 2]], expected[[0, 2]], rtol=1e-4, atol=1e-5)
+
+
+def test_values_that_overflow() -> None:
+    result = wild("advection", 1e38).forecast(tiny.state(systems.get("advection")), speed=4.0)
+    assert result.outcome[0].first_bad == 1
+    assert bool(torch.isnan(result.new).all())
+    assert bool(torch.isfinite(result.fields[:, 0]).all())
+
+
+def test_fields_far_from_the_training_data_are_unstable() -> None:
+    model = tiny.forecaster("advection")
+    model.surrogate.decoder.layers[-1].bias.data.fill_(101.0)  # type: ignore[union-attr]
+    result = model.forecast(tiny.state(model.system), speed=1.0, n_frames=3)
+    assert result.outcome[0].first_bad == 1
+    model.surrogate.decoder.layers[-1].bias.data.fill_(99.0)  # type: ignore[union-attr]
+    assert model.forecast(tiny.state(model.system), speed=1.0, n_frames=3).is_stable
+
+
+def test_full_precision_is_switched_on_and_back() -> None:
+    """Only switches are touched, so this works without a GPU too."""
+    switches = lambda: (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)  # noqa: E731
+    before = switches()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(ZeroDivisionError), module._full_precision(torch.device("cuda")):
+            assert switches() == ("highest", False)
+            raise ZeroDivisionError
+        assert switches() == ("high", before[1])
+    finally:
+        torch.set_float32_matmul_precision(before[0])

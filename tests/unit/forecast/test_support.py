@@ -1,0 +1,92 @@
+"""What lies outside the training data is said in one sentence, with its distance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pdejepa import systems
+from pdejepa.forecast.support import Place, Support, judge
+from tests.unit.forecast import tiny
+
+
+def support(name: str, n_frames: int = 0, **changes: float) -> Support:
+    system = systems.get(name)
+    xi = system.xi({**tiny.middle(system), **changes})
+    ranges = {p.name: p.train for p in system.parameters}
+    trained = len(system.times)
+    return judge(system.named(xi), ranges, n_frames or trained, trained)
+
+
+@pytest.mark.parametrize("name", systems.NAMES)
+def test_inside_says_nothing(name: str) -> None:
+    found = support(name)
+    assert found.is_inside
+    assert found.sentences == ()
+    assert [place.name for place in found.places] == list(systems.get(name).parameter_names)
+
+
+def test_the_ends_count_as_inside() -> None:
+    for value in (1e-3, 1e-2, 1.005e-2, 0.995e-3):
+        assert support("vorticity", viscosity=value).is_inside
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        (
+            "vorticity",
+            {"viscosity": 5e-5},
+            "Extrapolating: viscosity 5e-05 is below the training range [0.001, 0.01] (20x below).",
+        ),
+        ("vorticity", {"viscosity": 0.05}, "viscosity 0.05 is above the training range [0.001, 0.01] (5x above)."),
+        ("vorticity", {"viscosity": 0.0}, "viscosity 0 is below the training range [0.001, 0.01] (11.1% of its width"),
+        ("advection", {"speed": 5.0}, "speed 5 is above the training range [0, 4] (25% of its width above)."),
+        ("wave_2d", {"celerity": 550.0}, "celerity 550 is above the training range [100, 500] (12.5% of its width"),
+        ("heterns", {"forcing_frequency": 3.5}, "forcing_frequency 3.5 is above the training range [1, 3] (25% of"),
+        ("heat", {"forcing_mode_2": 8.0}, "forcing_mode_2 8 is above the training range [1, 3] (250% of its width"),
+    ],
+)
+def test_sentences(name: str, changes: dict[str, float], words: str) -> None:
+    found = support(name, **changes)
+    assert not found.is_inside
+    assert len(found.sentences) == 1
+    assert words in found.sentences[0]
+    assert found.sentences[0].startswith("Extrapolating")
+
+
+def test_forcing_numbers_share_one_sentence() -> None:
+    found = support("burgers", diffusivity=7.5, forcing_amplitude_1=0.6, forcing_amplitude_4=-2.0, forcing_mode_1=5.0)
+    assert len(found.sentences) == 2
+    assert "diffusivity 7.5" in found.sentences[0]
+    assert "3 numbers of the forcing" in found.sentences[1]
+    assert "forcing_amplitude_4 -2 (150% of its width below [-0.5, 0.5])" in found.sentences[1]
+
+
+def test_numbers_of_one_kind_share_their_range() -> None:
+    named = {"forcing_amplitude_1": torch.tensor([0.45]), "forcing_amplitude_2": torch.tensor([-0.45])}
+    ranges = {"forcing_amplitude_1": (-0.5, 0.2), "forcing_amplitude_2": (-0.1, 0.5)}
+    assert judge(named, ranges, 2, 2).is_inside
+
+
+def test_rows_are_counted() -> None:
+    named = {"viscosity": torch.tensor([5e-3, 5e-4, 1e-4], dtype=torch.float64)}
+    sentence = judge(named, {"viscosity": (1e-3, 1e-2)}, 5, 5).sentences[0]
+    assert sentence == (
+        "Extrapolating in 2 of 3 rows: viscosity 0.0001 is below the training range [0.001, 0.01] (10x below)."
+    )
+
+
+def test_a_single_training_value() -> None:
+    place = Place("kind", 2.0, 1.0, 1.0, "above")
+    assert place.sentence == "Extrapolating: kind 2 is above the only training value, at 1 (above)."
+
+
+def test_horizon_and_own_forcing() -> None:
+    found = support("advection", n_frames=40)
+    assert not found.is_inside
+    assert found.sentences == ("Extrapolating: 40 frames in all, but the trajectories of the training data have 14.",)
+    named = {"forcing_mode_1": torch.tensor([40.0]), "diffusivity": torch.tensor([1.0])}
+    own = judge(named, {"forcing_mode_1": (1.0, 3.0), "diffusivity": (0.5, 2.0)}, 2, 2, has_own_forcing=True)
+    assert own.is_inside
+    assert own.sentences == ("Not checked: whether the given forcing field resembles the training data's.",)
