@@ -8,11 +8,11 @@ import json
 import os
 import shutil
 import signal
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from pdejepa.core.errors import CheckpointError, ResourceError
 from pdejepa.stages import checkpoint, weights
@@ -20,7 +20,6 @@ from pdejepa.stages.run import append_line, read_lines
 from pdejepa.stages.settings import Budget, OptimiserConfig
 from pdejepa.stages.weights import read_weights
 from tests.faults.training import (
-    SETTINGS,
     Toy,
     in_child,
     in_ranks,
@@ -243,7 +242,8 @@ def test_disk_full_in_a_line(tmp_path: Path, undisturbed: dict[str, bytes], monk
 
 
 def test_too_little_space_is_told_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: os.statvfs_result and type("Usage", (), {"free": 1000})())
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 1000, 1000))
     with pytest.raises(ResourceError, match=r"Not enough space: toy, with its checkpoints, needs about"):
         train(tmp_path / "toy")
     assert not (tmp_path / "toy").exists()
@@ -260,7 +260,8 @@ def _train_precisely(folder: str) -> None:
 
 
 def _curve(folder: Path) -> list[float]:
-    return [value for line in read_lines(folder / "metrics.jsonl") for value in line.get("train", line.get("valid")).values()]
+    lines = read_lines(folder / "metrics.jsonl")
+    return [value for line in lines for value in line.get("train", line.get("valid")).values()]
 
 
 def test_two_ranks_train_as_one(tmp_path: Path) -> None:
@@ -341,8 +342,3 @@ def _train_on_seconds(folder: str) -> None:
 def test_all_ranks_take_the_number_of_steps_of_rank_zero(tmp_path: Path) -> None:
     assert in_ranks(2, _train_on_seconds, str(tmp_path)) == [(0, ""), (0, "")]
     assert read_lines(tmp_path / "rank-0.jsonl") == read_lines(tmp_path / "rank-1.jsonl")
-
-
-def test_the_toy_stage_is_what_these_tests_assume() -> None:
-    assert SETTINGS.budget == Budget(steps=24)
-    assert torch.get_default_dtype() == torch.float32

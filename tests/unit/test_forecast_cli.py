@@ -119,7 +119,8 @@ def test_evaluate(heat: Path, capsys: Printed) -> None:
     assert len(result["errors"]["ood"]["trajectories"]) == 3
     assert "| `ood` | out of distribution | 3 |" in (heat / "model" / "README.md").read_text()
     assert main(["evaluate", str(heat), "--n", "2", "--splits", "valid"]) == 0  # it still loads; errors are added
-    assert set(json.loads((heat / "model" / "config.json").read_text())["errors"]) == {"test", "ood", "valid"}
+    for file in (heat / "model" / "config.json", path):
+        assert set(json.loads(file.read_text())["errors"]) == {"test", "ood", "valid"}
 
 
 def test_evaluate_a_data_set(heat: Path, tiny_datasets: Make, tmp_path: Path, capsys: Printed) -> None:
@@ -140,7 +141,7 @@ def test_evaluate_in_a_terminal(heat: Path, capsys: Printed, monkeypatch: pytest
 def test_evaluate_with_other_observations(tmp_path: Path, capsys: Printed) -> None:
     tiny.saved("wave_b", tmp_path / "m")
     assert main(["evaluate", str(tmp_path / "m"), "--n", "1", "--observed", "2"]) == 0
-    result = json.loads((tmp_path / "m" / "results" / "wave_b-tiny-s3.json").read_text())
+    result = json.loads((tmp_path / "m" / "results" / "wave_b-tiny-s3-observed2.json").read_text())
     assert result["observed_frames"] == 2
     assert json.loads((tmp_path / "m" / "config.json").read_text())["errors"] == {}  # not how it was trained
 

@@ -22,7 +22,17 @@ import typer
 from pdejepa import __version__
 from pdejepa.core.errors import EXIT_CODES, Interrupted, PdejepaError, ResourceError, UsageError
 
-COMMANDS: tuple[str, ...] = ("systems", "generate", "audit", "show", "train", "forecast", "evaluate", "doctor")
+COMMANDS: tuple[str, ...] = (
+    "systems",
+    "generate",
+    "audit",
+    "show",
+    "train",
+    "forecast",
+    "evaluate",
+    "report",
+    "doctor",
+)
 
 _STOPPED = "Stopped on request. Files that were finished are intact; unfinished ones were not kept."
 _OUT_OF_MEMORY = "Out of memory. Use a smaller size, grid or batch, or a machine with more memory."

@@ -53,7 +53,7 @@ def animate_trajectory(trajectory: Trajectory, path: str | os.PathLike[str], tit
         raise UsageError(f"Animations are written as .gif or .webp; got {Path(path).name!r}.")
     encoded = b""
     for dpi, n_frames in ATTEMPTS:
-        encoded = _encode(list(_frames(trajectory, title, dpi, n_frames)), kind)
+        encoded = encode(list(_frames(trajectory, title, dpi, n_frames)), kind)
         if len(encoded) <= MAX_BYTES:
             break
     with write_aside(path) as temporary:
@@ -135,7 +135,7 @@ def _room(ends: tuple[float, float]) -> tuple[float, float]:
     return ends[0] - margin, ends[1] + margin
 
 
-def _encode(frames: list[Image.Image], kind: str) -> bytes:
+def encode(frames: list[Image.Image], kind: str) -> bytes:
     pause = int(np.clip(1000 * SECONDS / len(frames), 40, 250))
     pauses = [*[pause] * (len(frames) - 1), max(pause, 700)]  # rest a moment on the last frame
     stream = io.BytesIO()

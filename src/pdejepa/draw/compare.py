@@ -57,7 +57,7 @@ def draw_comparison(
         raise UsageError(f"Pictures are written as {known}; got {Path(path).name!r}. Give --out such a name.")
     figure = compare(truth, forecast, title)
     with write_aside(path) as temporary:
-        metadata = pictures._METADATA.get(kind)
+        metadata = pictures.METADATA.get(kind)
         figure.savefig(temporary, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.06)
 
 
@@ -156,7 +156,7 @@ def animate_comparison(
         raise UsageError(f"Animations are written as .gif or .webp; got {Path(path).name!r}.")
     encoded = b""
     for dpi, n_frames in ATTEMPTS:
-        encoded = animation._encode(list(_frames(truth, forecast, title, dpi, n_frames)), kind)
+        encoded = animation.encode(list(_frames(truth, forecast, title, dpi, n_frames)), kind)
         if len(encoded) <= MAX_BYTES:
             break
     with write_aside(path) as temporary:

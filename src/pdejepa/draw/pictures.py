@@ -45,7 +45,7 @@ __all__ = ["animate_trajectory", "draw", "draw_trajectory"]
 N_PANELS, N_PROFILES = 7, 5
 FORMATS = {".png": "png", ".pdf": "pdf", ".svg": "svg", ".jpg": "jpg", ".jpeg": "jpg", ".webp": "webp"}
 # Nothing of the machine or the hour goes into the file.
-_METADATA: dict[str, dict[str, None]] = {
+METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
     "svg": {"Date": None, "Creator": None},
@@ -60,7 +60,7 @@ def draw_trajectory(trajectory: Trajectory, path: str | os.PathLike[str], title:
         raise UsageError(f"Pictures are written as {known}; got {Path(path).name!r}. Give --out such a name.")
     figure = draw(trajectory, title)
     with write_aside(path) as temporary:
-        figure.savefig(temporary, format=kind, metadata=_METADATA.get(kind), bbox_inches="tight", pad_inches=0.06)
+        figure.savefig(temporary, format=kind, metadata=METADATA.get(kind), bbox_inches="tight", pad_inches=0.06)
 
 
 def draw(trajectory: Trajectory, title: str | None = None) -> Figure:

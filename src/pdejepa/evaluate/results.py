@@ -7,6 +7,7 @@ heat-short-s0.json   burgers-paper-geo-polish-s1.json       <system>-<recipe>[-<
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,22 @@ def result_name(result: dict[str, Any]) -> str:
     return f"{result['system']}-{recipe}{variant}{polish}-s{result['seed']}.json"
 
 
-def write_result(result: dict[str, Any], path: Path) -> None:
+def write_result(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Write the record and return it; splits that an earlier record of the same forecasts holds are kept."""
+    before = _read(path)
+    if all(before.get(key) == result[key] for key in ("system", "weights_sha256", "observed_frames")):
+        result = {**result, "errors": {**before["errors"], **result["errors"]}}
     write_json(path, result)
+    return result
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """An earlier record, or nothing if there is none or it cannot be understood."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("errors"), dict) else {}
 
 
 def brief_errors(errors: Errors) -> Errors:

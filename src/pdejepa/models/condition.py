@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pdejepa.core.errors import CheckpointError
+from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.models.patches import PatchGrid
 from pdejepa.systems import System
 
@@ -102,7 +102,9 @@ def _fit_coefficients(system: System, xi: Tensor, coordinate: Coordinate) -> dic
     for term in system.structure.terms:
         values = term.coefficient(system.named(xi)).double()
         if _is_log(coordinate, term.rule):
-            logs = values.clamp(min=1e-300).log()
+            if float(values.min()) <= 0:
+                raise ConfigError(f"field.coordinate=log needs positive coefficients; {term.name} reaches {values.min()}.")
+            logs = values.log()
             pairs[term.name] = (float(logs.mean()), float(logs.std(unbiased=False)) or 1.0)
     return pairs
 

@@ -48,7 +48,7 @@ class Surrogate(nn.Module):
         super().__init__()
         self.system, self.config, self.variant, self.history = system, config, variant, history
         self.is_second_order = system.structure.time_order == 2
-        _check(system, history)
+        _check(system, config, history)
         self.patches = PatchGrid(system.grid, config.encoder.patch, system.structure.periodic_axes)
         width, n_channels = config.encoder.width, len(system.fields)
         self.encoder = Encoder(config.encoder, self.patches, n_channels, len(system.times))
@@ -57,7 +57,8 @@ class Surrogate(nn.Module):
         self.field = SecondOrder(field, statistics.velocity_scale) if self.is_second_order else field
         self.startup = _build_startup(system, config, self.patches) if self.is_second_order else None
         self.decoder = Decoder(config.decoder, self.patches, width, n_channels, system.structure.padding)
-        self.set_statistics(statistics)
+        with torch.device("cpu"):  # numbers, not weights: real even if the weights are built on the meta device
+            self.set_statistics(statistics)
 
     # ---- units -----------------------------------------------------------------------------------------------
     def set_statistics(self, statistics: Statistics) -> None:
@@ -105,7 +106,9 @@ class Surrogate(nn.Module):
         if not self.is_second_order:
             new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames)
             return torch.cat((q, new), 1)
-        if q.shape[1] == 1 and n_frames > 0:
+        if n_frames == 0:
+            return q
+        if q.shape[1] == 1:
             first = self.first_change(q[:, 0], drive)[:, None]  # (B,1,N,D)
             q, n_frames = torch.cat((q, q + first), 1), n_frames - 1
         state = self.state(q[:, -2], q[:, -1])
@@ -142,7 +145,9 @@ class Surrogate(nn.Module):
         return torch.full((len(like),), float(frame), device=like.device)
 
 
-def _check(system: System, history: int) -> None:
+def _check(system: System, config: ModelConfig, history: int) -> None:
+    if system.structure.time_order == 2 and config.field.time_unit == "physical":
+        raise ConfigError(f"{system.name} is of second order: its velocity is per frame, so field.time_unit is frame.")
     allowed = (1, 2) if system.structure.time_order == 2 else (1,)
     if history not in allowed:
         raise ConfigError(f"{system.name} takes {' or '.join(map(str, allowed))} observed frames; got {history}.")

@@ -13,7 +13,6 @@ becomes a sentence.  Only a folder that is no run at all is refused.
 from __future__ import annotations
 
 import json
-import math
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from pdejepa.systems import System
 MAX_JSON_BYTES = 4_000_000
 MAX_LINES_BYTES = 100_000_000
 MAX_POINTS = 2**22  # of one axis; more is damage
+MAX_SPLITS = 30  # whose errors are shown
 LARGEST = 1e30  # values and steps beyond it are damage, and no axis can show them
 
 Plain = dict[str, Any]
@@ -103,7 +103,7 @@ def number(value: Any) -> float | None:
     """A finite number of sane size, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and abs(value) <= LARGEST else None
+    return float(value) if abs(value) <= LARGEST else None  # NaN compares as False
 
 
 def dig(data: Any, *keys: str) -> Any:
@@ -198,7 +198,7 @@ class _Reader:
             n_done=_whole(done.get("steps")) or max((line["step"] for line in lines), default=0),
             seconds=max(spent, default=None) if seconds is None else seconds,
             selected=_whole(done.get("step")),
-            score=number(done.get("score")) if done else (series(valid, "score")[1] or [None])[-1],
+            score=number(done.get("score")) if done else next(reversed(series(valid, "score")[1]), None),
             sha256=str(done.get("weights_sha256") or ""),
             train=train,
             valid=valid,
@@ -231,11 +231,12 @@ class _Reader:
                 found.update(_errors_in(record))
         for split, told in _errors_in(model).items():
             found[split] = {**told, **{key: value for key, value in found.get(split, {}).items() if key not in told}}
-        return found
+        return dict(list(found.items())[:MAX_SPLITS])
 
     def find_system(self, train: Plain) -> System | None:
         name = train.get("system")
         if not isinstance(name, str):
+            self.problems.append("The configuration names no system.")
             return None
         try:
             size = train.get("size", "paper")

@@ -11,7 +11,7 @@ Each returns charts, or none where there is nothing to draw; a chart becomes SVG
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,11 @@ from pdejepa.report.content import Plain, StageContent, number, series
 
 WIDTH, HEIGHT = 4.3, 2.7  # inches
 MAX_POINTS = 1500  # of one curve; of more, the extremes of equal pieces are drawn
+SMALLEST = 1e-30  # that a logarithmic axis shows
 LOWEST_R2 = -0.5  # read-outs below are drawn there, as triangles
 DARK, WARM, PALE = sequential()(0.08), diverging()(0.86), sequential()(0.62)
-Points = tuple[Sequence[float], Sequence[float]]
+Values = Sequence[float] | np.ndarray
+Points = tuple[Values, Values]
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def loss_chart(stage: StageContent, score_label: str) -> Chart | None:
     _finish(below, "steps", "learning\nrate")
     below.set_ylim(bottom=0)
     below.yaxis.set_major_locator(MaxNLocator(2))
+    below.yaxis.label.set_fontsize(SMALL)
     below.yaxis.offsetText.set_fontsize(SMALL)
     below.ticklabel_format(axis="y", scilimits=(-2, 3))
     _legend(above)
@@ -96,6 +99,18 @@ def _ring() -> dict[str, Any]:
 
 
 # ---- health of the encoder -------------------------------------------------------------------------------------
+# Where the verdict of `stages.health.judge` turns.
+LOW_SPREAD, HIGH_COSINE, HIGH_PLACE, LOW_READ = 0.2, 0.95, 0.8, 0.2
+SPREAD = "How much a feature varies. Good: near 1 and steady; falling towards 0 is a collapse."
+RANK = "How many of {} directions the features fill. Good: rising to tens; near 1 is a collapse."
+COSINE = "Whether features point the same way. Good: well below 1."
+SHARES = "What tells features apart. If the place alone does, they know where they are, not what is there."
+READ = (
+    "What a linear map can read from the features: the field u, the parameters xi. 1 is perfect, 0 is guessing the "
+    f"mean. Values below {LOWEST_R2:g} are drawn there, as triangles."
+)
+
+
 def low_rank(width: int) -> float:
     """Fewer directions than these count as a collapse."""
     return min(8.0, width / 4)
@@ -104,41 +119,22 @@ def low_rank(width: int) -> float:
 def health_charts(valid: Sequence[Plain], width: int | None) -> list[Chart]:
     """Spread, rank, cosine, shares of the variance and read-outs over the training of the encoder."""
     of = lambda key: series(valid, key)  # noqa: E731
-    rank_limits = [Limit(low_rank(width), "collapse below")] if width else []
-    wanted = (
-        (
-            "channel spread",
-            [Curve("channel spread", of("channel_std"), DARK)],
-            {"limits": [Limit(0.2, "collapse below")], "bottom": 0.0},
-            "How much a feature varies. Good: near 1 and steady. Falling towards 0: collapse.",
-        ),
-        (
-            "rank",
-            [Curve("rank", of("rank"), DARK), Curve("participation", of("participation"), WARM, "--", "s")],
-            {"limits": rank_limits, "bottom": 0.0},
-            f"How many of {width or 'the'} directions are used. Good: rising to tens. Near 1: collapse.",
-        ),
-        (
-            "mean cosine",
-            [Curve("mean cosine", of("cosine"), DARK)],
-            {"limits": [Limit(0.95, "collapse above")], "bottom": None},
-            "Whether all features point the same way. Good: well below 1.",
-        ),
-        (
-            "share of variance",
-            [
-                Curve("trajectory", of("share_trajectory"), DARK),
-                Curve("place", of("share_place"), WARM, "--", "s"),
-                Curve("time", of("share_time"), PALE, ":", "^"),
-            ],
-            {"limits": [Limit(0.8, "place alone: position-only above")], "bottom": 0.0},
-            "What tells features apart. If the place alone does, they know where, not what.",
-        ),
-        ("read-out R²", _readouts(valid), {"limits": [Limit(0.2, "field: too low below")], "bottom": None},
-         "What a linear map can read: the field u, the parameters xi. 1 is perfect, 0 is guessing the mean; "
-         f"values below {LOWEST_R2:g} are drawn there, as triangles."),
-    )  # fmt: skip
-    charts = (_chart(label, curves, caption, **options) for label, curves, options, caption in wanted)
+    spread = [Curve("channel spread", of("channel_std"), DARK)]
+    rank = [Curve("rank", of("rank"), DARK), Curve("participation ratio", of("participation"), WARM, "--", "s")]
+    cosine = [Curve("mean cosine", of("cosine"), DARK)]
+    shares = [
+        Curve("trajectory", of("share_trajectory"), DARK),
+        Curve("place", of("share_place"), WARM, "--", "s"),
+        Curve("time", of("share_time"), PALE, ":", "^"),
+    ]
+    fewest = [Limit(low_rank(width), "limit for rank")] if width else []
+    charts = (
+        _chart("channel spread", spread, SPREAD, bottom=0.0, limits=[Limit(LOW_SPREAD, "collapse below")]),
+        _chart("directions used", rank, RANK.format(width or "all"), bottom=0.0, limits=fewest),
+        _chart("mean cosine", cosine, COSINE, bottom=None, limits=[Limit(HIGH_COSINE, "collapse above")]),
+        _chart("share of the variance", shares, SHARES, bottom=0.0, limits=[Limit(HIGH_PLACE, "limit for place")]),
+        _chart("linear read-out, R²", _readouts(valid), READ, limits=[Limit(LOW_READ, "limit for the field")]),
+    )
     return [chart for chart in charts if chart is not None]
 
 
@@ -147,8 +143,11 @@ def _readouts(valid: Sequence[Plain]) -> list[Curve]:
     curves = []
     for key, label, colour, style in (("read_u", "field u", DARK, "-"), ("read_xi", "parameters xi", WARM, "--")):
         steps, values = series(valid, key)
-        curves.append(Curve(label, (steps, [max(value, LOWEST_R2) for value in values]), colour, style))
-        low = [step for step, value in zip(steps, values, strict=True) if value < LOWEST_R2]
+        pairs = list(zip(steps, values, strict=True))
+        good = [(step, value) for step, value in pairs if value >= LOWEST_R2]
+        low = [step for step, value in pairs if value < LOWEST_R2]
+        curves.append(Curve(label, (steps, [max(value, LOWEST_R2) for value in values]), colour, style, ""))
+        curves.append(Curve("", ([step for step, _ in good], [value for _, value in good]), colour, "none"))
         curves.append(Curve("", (low, [LOWEST_R2] * len(low)), colour, "none", "v"))
     return curves
 
@@ -189,9 +188,9 @@ def frame_chart(errors: dict[str, Plain]) -> Chart | None:
         values = told.get("per_frame")
         found = [number(value) for value in values[:1000]] if isinstance(values, list) else []
         points = [(i + 1.0, 100 * value) for i, value in enumerate(found) if value is not None]
-        colour = (DARK, WARM, PALE)[place % 3]
-        style = ("-", "--", ":")[place % 3]
-        curves.append(Curve(_plain(split), ([x for x, _ in points], [y for _, y in points]), colour, style, "o^sv"[place % 4]))
+        across, up = [x for x, _ in points], [y for _, y in points]
+        colour, style = (DARK, WARM, PALE)[place % 3], ("-", "--", ":")[place % 3]
+        curves.append(Curve(_plain(split), (across, up), colour, style, "osv^"[place % 4]))
     return _chart("error of the frame, %", curves, "Errors grow with the forecast time.", "forecast frame", bottom=0.0)
 
 
@@ -216,11 +215,11 @@ def _chart(
         panel.plot(*_thinned(curve.points), linewidth=1.5, label=curve.label or "_nolegend_", **look)
     for limit in limits:
         panel.axhline(limit.level, color="#9aa3ad", linewidth=0.9, linestyle=(0, (2, 2)))
-        place = {"xycoords": panel.get_yaxis_transform(), "textcoords": "offset points", "xytext": (3, 2)}
-        panel.annotate(limit.label, (0.0, limit.level), fontsize=SMALL, color=GREY, **place)
+        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (3, 2), "fontsize": SMALL, "color": GREY}
+        panel.annotate(limit.label, (0.0, limit.level), xycoords=panel.get_yaxis_transform(), **place)
     _finish(panel, across, "", is_log)
     if bottom is not None:
-        panel.set_ylim(bottom=bottom)
+        panel.set_ylim(bottom, 1.12 * max(panel.dataLim.y1, 1e-9))
     panel.set_title(label, fontsize=NORMAL, loc="left", pad=4 if len(drawn) == 1 else 18)
     if len(drawn) > 1:
         _legend(panel)
@@ -233,11 +232,12 @@ def _finish(panel: Axes, across: str, up: str, is_log: bool = False) -> None:
     label_axes(panel, across, up)
     panel.grid(color="#e3e6ea", linewidth=0.6)
     panel.set_axisbelow(True)
-    panel.margins(x=0.03, y=0.12)
-    panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    panel.margins(y=0.12)
+    panel.set_xlim(0.0, 1.04 * max(panel.dataLim.x1, 1.0))
+    panel.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in panel.get_lines()])
-    if is_log and values.size and values.min() > 0:
+    if is_log and values.size and values.min() > SMALLEST:
         _logarithmic(panel, float(np.log10(values.max() / values.min())))
 
 
@@ -270,5 +270,6 @@ def _thinned(points: Points) -> Points:
 
 
 def _plain(name: str) -> str:
-    """A name from a file as a label: letters that Matplotlib would read as formulas, or hide, are replaced."""
-    return "".join(letter if letter.isalnum() or letter in "-. " else "_" for letter in name)[:24] or "?"
+    """A name from a file as a label: what Matplotlib would read as a formula, hide or not find is replaced."""
+    letters = (letter if letter.isascii() and letter.isalnum() else " " for letter in name)
+    return " ".join("".join(letters).split())[:24] or "?"

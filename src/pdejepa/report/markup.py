@@ -53,7 +53,6 @@ figure img { display: block; width: 100%; height: auto; }
 details { margin: .7rem 0; }
 summary { cursor: pointer; color: var(--blue); font-weight: 600; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
-@media print { details > * { display: block; } }
 """
 # A second wall behind `esc`: a browser that obeys it runs no script and loads nothing from anywhere.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -20,6 +21,7 @@ from pdejepa.core.device import rank_and_world
 from pdejepa.core.errors import ResourceError
 
 TIMEOUT_S = 600.0
+_recent: deque[dist.Work] = deque(maxlen=64)
 _FAILED = -(2**62)  # what rank 0 sends in place of an answer that it could not find
 _SIGNS_OF_LOSS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out", "timeout")
 
@@ -65,8 +67,19 @@ def mean_over_ranks(tensor: Tensor) -> Tensor:
     if n == 1:
         return tensor
     total = tensor.detach().clone()
-    dist.all_reduce(total)
+    _wait(dist.all_reduce(total, async_op=True))
     return total / n
+
+
+def _wait(work: dist.Work | None) -> None:
+    """Wait for a collective, and keep it for a while.
+
+    If we let go of it at once, a thread of gloo may be the last to hold it, and then needs Python's lock to put its
+    tensors away.  Ending the group waits for that thread while holding the lock: both would wait for ever.
+    """
+    if work is not None:
+        _recent.append(work)
+        work.wait()
 
 
 def rank_slice(n: int, rank: int, world: int) -> slice:
@@ -79,7 +92,7 @@ def agree(values: Sequence[int]) -> list[int]:
     if n_ranks() == 1:
         return list(values)
     shared = torch.tensor(values, dtype=torch.int64)
-    dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+    _wait(dist.all_reduce(shared, op=dist.ReduceOp.MAX, async_op=True))
     return [int(value) for value in shared]
 
 
@@ -92,7 +105,7 @@ def ask_rank_zero(question: Callable[[], int]) -> int:
         if rank == 0:
             answer.fill_(question())
     finally:
-        dist.broadcast(answer, src=0)
+        _wait(dist.broadcast(answer, src=0, async_op=True))
     if int(answer) == _FAILED:
         raise ResourceError(f"Rank {rank} stops because rank 0 failed; see the message of rank 0.")
     return int(answer)

@@ -285,3 +285,4 @@ class _Training:
         self.optimiser.zero_grad()
         if isinstance(self.model, DistributedDataParallel):
             self.model._remove_autograd_hooks()
+            self.model = self.stage

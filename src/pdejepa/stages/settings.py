@@ -34,7 +34,10 @@ class Budget:
         named = [name for name, value in given.items() if value > 0]
         if len(named) != 1:
             got = " and ".join(named) or "none"
-            problems.append(f"a budget needs exactly one of steps, epochs and seconds above 0, got {got}")
+            problems.append(
+                f"a budget needs exactly one of steps, epochs and seconds above 0, got {got}; set the others to 0, "
+                "e.g. budget={steps: 500, epochs: 0, seconds: 0}"
+            )
         _refuse(problems)
 
 

@@ -170,6 +170,12 @@ def test_the_record(tmp_path: Path) -> None:
     assert result["weights_bytes"] == 7
     write_result(result, tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text()) == result
+    other = {**result, "errors": {"ood": {}}}
+    assert set(write_result(other, tmp_path / "r.json")["errors"]) == {"test", "ood"}
+    changed = {**other, "weights_sha256": "of another model"}
+    assert set(write_result(changed, tmp_path / "r.json")["errors"]) == {"ood"}
+    (tmp_path / "r.json").write_text("no record")
+    assert write_result(result, tmp_path / "r.json") == result
     brief = brief_errors(result["errors"])["test"]
     assert "trajectories" not in brief
     assert "per_frame" not in brief

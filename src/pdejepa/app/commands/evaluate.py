@@ -105,7 +105,10 @@ def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is
     assert folder is not None
     is_own = folder not in shipped_models().values()
     if out is None and is_own:
-        out = run_folder(folder) / "results" / result_name(result)
+        name = result_name(result)
+        if not is_usual:
+            name = name.replace(".json", f"-observed{result['observed_frames']}.json")
+        out = run_folder(folder) / "results" / name
     if out is not None:
         write_result(result, out)
         typer.echo(f"Recorded in {out}")

@@ -1,0 +1,105 @@
+"""Budgets: seconds become steps once, and a resumed stage keeps them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from pdejepa.core.errors import Interrupted
+from pdejepa.stages import plan as planning
+from pdejepa.stages.checkpoint import StageFolder
+from pdejepa.stages.plan import planned_steps
+from pdejepa.stages.settings import Budget
+from tests.faults.training import Toy, result, settings, train
+
+
+def test_steps_of_a_budget() -> None:
+    assert planned_steps(Budget(steps=7), 100, 8) == 7
+    assert planned_steps(Budget(epochs=2.5), 100, 8) == 30
+    assert planned_steps(Budget(epochs=0.01), 100, 8) == 1
+    assert planned_steps(Budget(epochs=3), 4, 8) == 3
+    assert planned_steps(Budget(seconds=3), 100, 8) == 0
+
+
+def test_epochs(tmp_path: Path) -> None:
+    assert train(tmp_path / "toy", Toy(settings(budget=Budget(epochs=2))))["steps"] == 10
+
+
+class Timed(Toy):
+    """A stage on a clock of its own: a step takes `step_s` seconds, a score two."""
+
+    now, step_s = 100.0, 1.0
+
+    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        Timed.now += Timed.step_s
+        return super().forward(step, n_steps)
+
+    def score(self) -> dict[str, float]:
+        Timed.now += 2.0
+        return super().score()
+
+
+@pytest.fixture
+def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "clock", lambda: Timed.now)
+    monkeypatch.setattr(Timed, "now", 100.0)
+    monkeypatch.setattr(Timed, "step_s", 1.0)
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_seconds_become_steps_once_and_the_probe_leaves_no_trace(tmp_path: Path) -> None:
+    """50 s: 3 steps to warm up and 7 timed ones (a fifth of the budget in all), then one score.  Of the 38 s left,
+    four scores take 8, and saving takes a moment: 29 steps of 1 s."""
+    assert train(tmp_path / "timed", Timed(settings(budget=Budget(seconds=50))))["steps"] == 29
+    assert Timed.now - 100 == 12 + 8 + 29
+    assert json.loads((tmp_path / "timed/plan.json").read_text())["steps"] == 29
+    train(tmp_path / "counted", Toy(settings(budget=Budget(steps=29))))
+    timed, counted = result(tmp_path / "timed"), result(tmp_path / "counted")
+    assert {name for name in timed if timed[name] != counted[name]} == {"plan.json"}
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_a_resumed_stage_keeps_its_number_of_steps(tmp_path: Path) -> None:
+    budget = Budget(seconds=50)
+    train(tmp_path / "one", Timed(settings(budget=budget)))
+    stop = {11: lambda stage: signal.raise_signal(signal.SIGTERM)}
+
+    class Stopped(Timed):
+        def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+            if n_steps != planning.PROBE_STEPS and step in stop:
+                stop.pop(step)(self)
+            return super().forward(step, n_steps)
+
+    with pytest.raises(Interrupted, match=r"^Stopping after step 12; saved. Continue with the same command.$"):
+        train(tmp_path / "two", Stopped(settings(budget=budget)))
+    Timed.step_s = 17.0
+    train(tmp_path / "two", Timed(settings(budget=budget)))
+    assert result(tmp_path / "one") == result(tmp_path / "two")
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_slow_steps_end_the_probe_early(tmp_path: Path) -> None:
+    Timed.step_s = 30.0
+    n_before = Timed.now
+    assert train(tmp_path / "toy", Timed(settings(budget=Budget(seconds=50))))["steps"] == 1
+    assert Timed.now - n_before < 30 * 4
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_checkpoints_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[int] = []
+    save = StageFolder.save
+    monkeypatch.setattr(StageFolder, "save", lambda self, step, *rest: (saved.append(step), save(self, step, *rest)))
+    train(tmp_path / "toy", Timed(settings(save_every=0, save_seconds=7.0, n_scores=0, select="last")))
+    assert saved == [7, 14, 21, 24]
+
+
+def test_stopped_in_the_probe(tmp_path: Path) -> None:
+    stage = Toy(settings(budget=Budget(seconds=50)), disturb={1: lambda _: signal.raise_signal(signal.SIGINT)})
+    with pytest.raises(Interrupted, match=r"^Stopped before the first step"):
+        train(tmp_path / "toy", stage)
+    assert not (tmp_path / "toy/plan.json").exists()
