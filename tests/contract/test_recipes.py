@@ -14,7 +14,6 @@ from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.condition import fit_statistics
 from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import silent
 from pdejepa.stages.common import Place
 from pdejepa.stages.config import FOUR, TrainConfig
 from pdejepa.stages.data import load_data
@@ -95,7 +94,7 @@ def test_published_recipes_take_two_steps(name: str) -> None:
     switches = SMALLER.get(name, {"n_points": 32})
     config = dataclasses.replace(config, size="tiny", switches=switches, counts={"train": 1, "valid": 1})
     cpu = torch.device("cpu")
-    data = load_data(config, cpu, silent, show=False)
+    data = load_data(config, cpu, show=False)
     model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
     for stage_name in FOUR:
         stage = BUILD[stage_name](config, data, model, Place(cpu))

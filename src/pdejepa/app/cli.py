@@ -80,9 +80,12 @@ def build_app() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the entry point of the script `pdejepa`."""
-    # Read when PyTorch is loaded: threads that wait asleep, not spinning, do no harm on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    return run(build_app(), list(sys.argv[1:] if argv is None else argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "train" not in words[:2]:
+        # Read when PyTorch is loaded: threads that wait asleep, not spinning, do no harm on a busy machine. Training
+        # is made of many short operations, for which waking up costs as much as the work.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return run(build_app(), words)
 
 
 def run(app: typer.Typer, argv: list[str]) -> int:

@@ -103,7 +103,8 @@ def _fit_coefficients(system: System, xi: Tensor, coordinate: Coordinate) -> dic
         values = term.coefficient(system.named(xi)).double()
         if _is_log(coordinate, term.rule):
             if float(values.min()) <= 0:
-                raise ConfigError(f"field.coordinate=log needs positive coefficients; {term.name} reaches {values.min()}.")
+                lowest = float(values.min())
+                raise ConfigError(f"field.coordinate=log needs positive coefficients; {term.name} reaches {lowest:g}.")
             logs = values.log()
             pairs[term.name] = (float(logs.mean()), float(logs.std(unbiased=False)) or 1.0)
     return pairs

@@ -76,6 +76,13 @@ def sincos_table(tokens: tuple[int, ...], width: int) -> Tensor:
     return nn.functional.pad(table, (0, width - table.shape[1])).float()
 
 
+@torch.no_grad()
+def start(linear: nn.Module, std: float) -> None:
+    """Normal weights of this spread, zero bias."""
+    for name, parameter in linear.named_parameters():
+        nn.init.normal_(parameter, std=std if name == "weight" else 0.0)
+
+
 class Head(nn.Sequential):
     """Features -> latent change: LayerNorm and Linear, or with one hidden layer; starts near zero."""
 
@@ -86,10 +93,7 @@ class Head(nn.Sequential):
         super().__init__(*layers, nn.Linear(hidden or width, out, bias=bias))
 
     def start_near_zero(self) -> None:
-        last = self[-1]
-        nn.init.normal_(last.weight, std=1e-3)
-        if last.bias is not None:
-            nn.init.zeros_(last.bias)
+        start(self[-1], 1e-3)
 
 
 class Film(nn.Module):
@@ -106,8 +110,7 @@ class Film(nn.Module):
         return self.head(self.norm(h) * (1 + gamma) + beta)  # (B,N,D)
 
     def start_at_zero(self) -> None:
-        nn.init.zeros_(self.head[-1].weight)
-        nn.init.zeros_(self.head[-1].bias)
+        start(self.head[-1], 0.0)
 
 
 class StructuredField(nn.Module):

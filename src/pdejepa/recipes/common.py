@@ -251,11 +251,11 @@ class TinyColumn:
     patch: int = 16
     scales: tuple[int, ...] = (2, 2, 2, 2)
     widths: tuple[int, ...] = (64, 48, 32, 32, 16)
-    steps: tuple[int, int, int, int, int] = (300, 40, 500, 300, 60)
+    steps: tuple[int, int, int, int, int] = (100, 30, 800, 300, 60)
     size: str = "small"
     counts: tuple[int, int] = (240, 20)
     history: int = 1
-    n_substeps: int = 2
+    n_substeps: int = 1
 
 
 def tiny(system: str, column: TinyColumn) -> TrainConfig:
@@ -278,8 +278,8 @@ def tiny(system: str, column: TinyColumn) -> TrainConfig:
             one_frame_clips=64,
         ),
         align=AlignConfig(training=_training(align, 8, 2e-3, "muon", 2e-3, n_scores=2)),
-        dynamics=DynamicsConfig(training=_training(dynamics, 64, 2e-3, "muon", 4e-3, n_scores=3)),
-        decode=DecodeConfig(training=_training(decode, 16, 4e-3, n_scores=3), frames=4),
+        dynamics=DynamicsConfig(training=_training(dynamics, 16, 2e-3, "muon", 4e-3, n_scores=3)),
+        decode=DecodeConfig(training=_training(decode, 8, 4e-3, n_scores=3), frames=4),
         polish=PolishConfig(training=_training(polish, 8, 1e-3, "muon", 1e-3, n_scores=2)),
-        reconstruct=DecodeConfig(training=_training(decode, 16, 4e-3, n_scores=3), frames=4),
+        reconstruct=DecodeConfig(training=_training(decode, 8, 4e-3, n_scores=3), frames=4),
     )

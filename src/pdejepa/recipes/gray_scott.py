@@ -16,7 +16,9 @@ PAPER = PaperColumn(
     widths=(192, 128, 64),
 )
 FAST = FastColumn(batch_3=608)
-TINY = TinyColumn(patch=8, scales=(2, 2, 2), widths=(64, 48, 32, 16))
+TINY = TinyColumn(
+    patch=8, scales=(2, 2, 2), widths=(64, 48, 32, 16), steps=(100, 30, 600, 300, 60), counts=(160, 20)
+)
 
 
 def paper() -> TrainConfig:

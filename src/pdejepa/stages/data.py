@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,7 +45,7 @@ class TrainingData:
         return len(self.fields[split])
 
 
-def load_data(config: TrainConfig, device: torch.device, say: Callable[[str], None], show: bool = True) -> TrainingData:
+def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
     make = _read if config.data else _generate
     system, fields, xi, digest = make(config, device, show)

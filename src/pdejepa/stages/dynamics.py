@@ -77,8 +77,10 @@ class Dynamics(MethodStage):
             total, squares, n = total + z.sum(0), squares + z.square().sum(0), n + len(z)
         mean = total / n
         std = (squares / n - mean**2).clamp(min=1e-12).sqrt()
-        fitted = {"latent_mean": tuple(mean.tolist()), "latent_std": tuple(std.tolist())}
-        self.model.set_statistics(dataclasses.replace(self.model.statistics, **fitted))
+        fitted = dataclasses.replace(
+            self.model.statistics, latent_mean=tuple(mean.tolist()), latent_std=tuple(std.tolist())
+        )
+        self.model.set_statistics(fitted)
 
     def trained(self) -> dict[str, nn.Module]:
         startup = {} if self.model.startup is None else {"startup": self.model.startup}

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from pdejepa.stages.muon import Muon
 from pdejepa.stages.settings import OptimiserConfig
 from pdejepa.stages.weights import check_match
 
 
 class Optimiser:
-    """One or two optimisers of PyTorch that move as one."""
+    """One or two optimisers that move as one."""
 
     def __init__(self, parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> None:
         self.parameters = parameters
@@ -26,7 +27,7 @@ class Optimiser:
         others = {name: p for name, p in parameters.items() if name not in matrices}
         self._parts: list[torch.optim.Optimizer] = []
         if matrices:
-            self._parts.append(_muon(matrices, config))
+            self._parts.append(Muon(matrices.values(), config.muon_lr, config.weight_decay))
         if others:
             self._parts.append(_adamw(others, config))
         self._rates = [[group["lr"] for group in part.param_groups] for part in self._parts]
@@ -91,13 +92,6 @@ def build_optimiser(modules: Mapping[str, nn.Module], config: OptimiserConfig) -
     if not parameters:
         raise RuntimeError("a stage must train at least one parameter")
     return Optimiser(parameters, config)
-
-
-def _muon(matrices: dict[str, nn.Parameter], config: OptimiserConfig) -> torch.optim.Optimizer:
-    """`match_rms_adamw` scales the update of a matrix to the size that AdamW would give it."""
-    return torch.optim.Muon(
-        list(matrices.values()), lr=config.muon_lr, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
 
 
 def _adamw(parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> torch.optim.Optimizer:

@@ -38,9 +38,10 @@ class Polish(MethodStage):
         return {split: Latents(fields, self.model.encode, kind) for split, fields in self.data.fields.items()}
 
     def trained(self) -> dict[str, nn.Module]:
-        used = self.model.startup is not None and self.observed == 1
-        startup = {"startup": self.model.startup} if used else {}
-        return {"field": self.model.field, **startup, "decoder": self.model.decoder}
+        parts = {"field": self.model.field, "decoder": self.model.decoder}
+        if self.model.startup is not None and self.observed == 1:
+            parts["startup"] = self.model.startup
+        return parts
 
     def saved(self) -> dict[str, nn.Module]:
         return self.trained()

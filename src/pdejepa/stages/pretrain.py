@@ -29,6 +29,7 @@ from pdejepa.stages.losses import layer_normed, loss_context, loss_jepa
 
 class Pretrain(MethodStage):
     name = "pretrain"
+    distances: Tensor  # (N,N)
 
     def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
         super().__init__(config, data, model, place)

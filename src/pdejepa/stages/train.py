@@ -100,7 +100,7 @@ class _Run:
         agree([0])
         remember(self.out, self.config, self.place.rank == 0)
         begin = time.monotonic()
-        data = load_data(self.config, self.device, self.say, show=self.place.rank == 0)
+        data = load_data(self.config, self.device, show=self.place.rank == 0)
         self._remember_data(data)
         model = self._build_model(data)
         trained = Trained(model, self.config, data.hash, data.statistics, device=_device_name(self.device))

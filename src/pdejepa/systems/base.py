@@ -264,7 +264,7 @@ class System(ABC):
         return len(self.fields)
 
     # ---- right-hand side -----------------------------------------------------------------------------------
-    def rhs(self, u: Tensor, t: float, xi: Tensor) -> Tensor:
+    def rhs(self, u: Tensor, t: float | Tensor, xi: Tensor) -> Tensor:
         """du/dt on the grid of u (B,C,*grid): shared + sum_j sign_j c_j operator_j + forcing."""
         named = self.named(xi.to(u.device))
         total = self.shared(u) + self.forcing(t, xi.to(u.device), u)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -98,6 +99,6 @@ def test_the_order_is_that_of_the_outside_rk4() -> None:
         theirs = torchdiffeq.odeint(lambda t, y: pendulum(y, t.expand(2)), q, grid, method="rk4", options=options)[1]
         ours = integrate(pendulum, q, s, 1, "rk4", n)[:, 0]
         errors.append((float((theirs - truth).norm()), float((ours - truth).norm())))
-    for coarse, fine in zip(errors[:-1], errors[1:], strict=True):
+    for coarse, fine in pairwise(errors):
         assert math.log2(coarse[0] / fine[0]) == pytest.approx(4, abs=0.3)
         assert math.log2(coarse[1] / fine[1]) == pytest.approx(4, abs=0.3)

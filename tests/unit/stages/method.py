@@ -9,7 +9,6 @@ import torch
 from pdejepa.core.config import load_config
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.recipes import get
-from pdejepa.stages.base import silent
 from pdejepa.stages.common import Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
@@ -39,7 +38,7 @@ def small_config(system: str = "advection", *words: str) -> TrainConfig:
 
 def small_training(system: str = "advection", *words: str) -> tuple[TrainConfig, TrainingData, Surrogate]:
     config = small_config(system, *words)
-    data = load_data(config, CPU, silent, show=False)
+    data = load_data(config, CPU, show=False)
     torch.manual_seed(0)
     model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
     return config, data, model

@@ -22,7 +22,9 @@ def train(
     system: Annotated[str, typer.Argument(metavar="NAME", help="One of the systems; `pdejepa systems` lists them.")],
     overrides: Overrides = None,
     out: Annotated[str | None, typer.Option("--out", metavar="RUN", help="Folder of the run.")] = None,
-    recipe: Annotated[str, typer.Option("--recipe", help="tiny (a laptop), fast (minutes on a GPU) or paper.")] = "fast",
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="tiny (a laptop), fast (minutes on a GPU) or paper.")
+    ] = "fast",
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="A data set; generated in memory if not given.")
     ] = None,
