@@ -6,6 +6,8 @@ import contextlib
 import functools
 import os
 import re
+import resource
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -74,6 +76,20 @@ def tf32(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def used_memory(device: torch.device) -> int:
+    """The most memory used so far, in bytes: on the GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def without_new_code(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Inside, compiled code is used where it fits, and nothing is compiled for shapes that come once or twice."""
+    if device.type != "cuda":
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("eager_on_recompile")
 
 
 @contextlib.contextmanager

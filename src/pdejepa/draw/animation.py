@@ -48,12 +48,17 @@ Update = Callable[[int], None]  # show frame i
 
 def animate_trajectory(trajectory: Trajectory, path: str | os.PathLike[str], title: str | None = None) -> None:
     """Write an animation of at most about 3 MB that repeats for ever; the suffix is .gif or .webp."""
+    save(lambda dpi, n_frames: _frames(trajectory, title, dpi, n_frames), path)
+
+
+def save(make: Callable[[int, int], Iterator[Image.Image]], path: str | os.PathLike[str]) -> None:
+    """Write the images that `make(dots per inch, frames)` yields, fewer and smaller ones until they fit."""
     kind = FORMATS.get(Path(path).suffix.lower())
     if kind is None:
         raise UsageError(f"Animations are written as .gif or .webp; got {Path(path).name!r}.")
     encoded = b""
     for dpi, n_frames in ATTEMPTS:
-        encoded = encode(list(_frames(trajectory, title, dpi, n_frames)), kind)
+        encoded = _encode(list(make(dpi, n_frames)), kind)
         if len(encoded) <= MAX_BYTES:
             break
     with write_aside(path) as temporary:
@@ -135,7 +140,7 @@ def _room(ends: tuple[float, float]) -> tuple[float, float]:
     return ends[0] - margin, ends[1] + margin
 
 
-def encode(frames: list[Image.Image], kind: str) -> bytes:
+def _encode(frames: list[Image.Image], kind: str) -> bytes:
     pause = int(np.clip(1000 * SECONDS / len(frames), 40, 250))
     pauses = [*[pause] * (len(frames) - 1), max(pause, 700)]  # rest a moment on the last frame
     stream = io.BytesIO()

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from pdejepa.core.errors import UsageError
-from pdejepa.core.files import write_aside
 from pdejepa.draw import animation, pictures
-from pdejepa.draw.animation import ATTEMPTS, MAX_BYTES, Update, scale_range
+from pdejepa.draw.animation import Update, scale_range
 from pdejepa.draw.colours import Scale, scale_of, sequential
 from pdejepa.draw.panels import (
     GREY,
@@ -51,14 +48,7 @@ def draw_comparison(
     truth: Trajectory, forecast: Trajectory, path: str | os.PathLike[str], title: str | None = None
 ) -> None:
     """Write the picture; the format follows the suffix (png, pdf, svg, jpg, webp)."""
-    kind = pictures.FORMATS.get(Path(path).suffix.lower())
-    if kind is None:
-        known = ", ".join(pictures.FORMATS)
-        raise UsageError(f"Pictures are written as {known}; got {Path(path).name!r}. Give --out such a name.")
-    figure = compare(truth, forecast, title)
-    with write_aside(path) as temporary:
-        metadata = pictures.METADATA.get(kind)
-        figure.savefig(temporary, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.06)
+    pictures.save(lambda: compare(truth, forecast, title), path)
 
 
 def compare(truth: Trajectory, forecast: Trajectory, title: str | None = None) -> Figure:
@@ -151,16 +141,7 @@ def animate_comparison(
     truth: Trajectory, forecast: Trajectory, path: str | os.PathLike[str], title: str | None = None
 ) -> None:
     """Write an animation of at most about 3 MB; the suffix is .gif or .webp."""
-    kind = animation.FORMATS.get(Path(path).suffix.lower())
-    if kind is None:
-        raise UsageError(f"Animations are written as .gif or .webp; got {Path(path).name!r}.")
-    encoded = b""
-    for dpi, n_frames in ATTEMPTS:
-        encoded = animation.encode(list(_frames(truth, forecast, title, dpi, n_frames)), kind)
-        if len(encoded) <= MAX_BYTES:
-            break
-    with write_aside(path) as temporary:
-        temporary.write_bytes(encoded)
+    animation.save(lambda dpi, n_frames: _frames(truth, forecast, title, dpi, n_frames), path)
 
 
 def _frames(

@@ -11,6 +11,7 @@ data give equal bytes with the same version of Matplotlib.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +55,16 @@ METADATA: dict[str, dict[str, None]] = {
 
 def draw_trajectory(trajectory: Trajectory, path: str | os.PathLike[str], title: str | None = None) -> None:
     """Write a picture of the trajectory; the format follows the suffix (png, pdf, svg, jpg, webp)."""
+    save(lambda: draw(trajectory, title), path)
+
+
+def save(make: Callable[[], Figure], path: str | os.PathLike[str]) -> None:
+    """Write the figure that `make` draws; a name of no known format is refused before anything is drawn."""
     kind = FORMATS.get(Path(path).suffix.lower())
     if kind is None:
         known = ", ".join(FORMATS)
         raise UsageError(f"Pictures are written as {known}; got {Path(path).name!r}. Give --out such a name.")
-    figure = draw(trajectory, title)
+    figure = make()
     with write_aside(path) as temporary:
         figure.savefig(temporary, format=kind, metadata=METADATA.get(kind), bbox_inches="tight", pad_inches=0.06)
 

@@ -193,6 +193,20 @@ class FastColumn:
     latents: str = "float32"
 
 
+# Systems with 256 tokens per frame: longer, in smaller batches, on windows and samples of frames.
+LARGE = FastColumn(
+    seconds=(900.0, 150.0, 1500.0, 300.0, 600.0),
+    batch_1=16,
+    batch_2=8,
+    batch_3=128,
+    batch_4=16,
+    one_frame_clips=128,
+    window=6,
+    decode_frames=6,
+    latents="bfloat16",
+)
+
+
 def fast(system: str, column: FastColumn) -> TrainConfig:
     """Muon on all matrices, ring positions, context loss, one-frame clips, two RK4 steps per frame."""
     pretrain, align, dynamics, decode, polish = (Budget(seconds=seconds) for seconds in column.seconds)
@@ -246,7 +260,10 @@ def _small_model(
 
 @dataclass(frozen=True)
 class TinyColumn:
-    """What a system may set in the tiny recipe.  steps: of the stages pretrain, align, dynamics, decode, polish."""
+    """What a system may set in the tiny recipe.  steps: of the stages pretrain, align, dynamics, decode, polish.
+
+    switches: of the system; two-dimensional ones are simulated on coarser grids.
+    """
 
     patch: int = 16
     scales: tuple[int, ...] = (2, 2, 2, 2)
@@ -254,21 +271,34 @@ class TinyColumn:
     steps: tuple[int, int, int, int, int] = (100, 30, 800, 300, 60)
     size: str = "small"
     counts: tuple[int, int] = (240, 20)
+    switches: tuple[tuple[str, int], ...] = ()
     history: int = 1
-    n_substeps: int = 1
+
+
+# Two-dimensional systems: 32 x 32 points in 16 patches.
+FLAT = TinyColumn(
+    patch=8,
+    scales=(2, 2, 2),
+    widths=(64, 48, 32, 16),
+    steps=(100, 30, 600, 300, 60),
+    size="tiny",
+    counts=(160, 20),
+)
 
 
 def tiny(system: str, column: TinyColumn) -> TrainConfig:
     """Small networks, few trajectories, budgets in steps: the same result on every machine of one kind."""
     pretrain, align, dynamics, decode, polish = (Budget(steps=steps) for steps in column.steps)
     falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.5, final=0.05)
+    decoding = DecodeConfig(training=_training(decode, 8, 4e-3, n_scores=3), frames=4)
     return TrainConfig(
         system=system,
         recipe="tiny",
         size=column.size,  # type: ignore[arg-type]
         counts={"train": column.counts[0], "valid": column.counts[1]},
+        switches=dict(column.switches),
         history=column.history,
-        model=_small_model(column.patch, 64, 4, (3, 2, 2, 3), 64, 4, column.widths, column.scales, column.n_substeps),
+        model=_small_model(column.patch, 64, 4, (3, 2, 2, 3), 64, 4, column.widths, column.scales, n_substeps=1),
         pretrain=PretrainConfig(
             training=_training(pretrain, 8, 2e-3, "muon", 4e-3, schedule=falling, n_scores=3, select="last"),
             mask=MaskConfig(cut="random"),
@@ -279,7 +309,7 @@ def tiny(system: str, column: TinyColumn) -> TrainConfig:
         ),
         align=AlignConfig(training=_training(align, 8, 2e-3, "muon", 2e-3, n_scores=2)),
         dynamics=DynamicsConfig(training=_training(dynamics, 16, 2e-3, "muon", 4e-3, n_scores=3)),
-        decode=DecodeConfig(training=_training(decode, 8, 4e-3, n_scores=3), frames=4),
+        decode=decoding,
         polish=PolishConfig(training=_training(polish, 8, 1e-3, "muon", 1e-3, n_scores=2)),
-        reconstruct=DecodeConfig(training=_training(decode, 8, 4e-3, n_scores=3), frames=4),
+        reconstruct=decoding,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pdejepa.recipes import common
-from pdejepa.recipes.common import FastColumn, PaperColumn, TinyColumn
+from pdejepa.recipes.common import FLAT, FastColumn, PaperColumn
 from pdejepa.stages.config import TrainConfig
 
 PAPER = PaperColumn(
@@ -16,9 +18,7 @@ PAPER = PaperColumn(
     widths=(192, 128, 64),
 )
 FAST = FastColumn(batch_3=608)
-TINY = TinyColumn(
-    patch=8, scales=(2, 2, 2), widths=(64, 48, 32, 16), steps=(100, 30, 600, 300, 60), counts=(160, 20)
-)
+TINY = replace(FLAT, size="small")
 
 
 def paper() -> TrainConfig:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pdejepa.recipes import common
-from pdejepa.recipes.common import FastColumn, PaperColumn, TinyColumn
+from pdejepa.recipes.common import FLAT, LARGE, PaperColumn
 from pdejepa.stages.config import TrainConfig
 
 PAPER = PaperColumn(
@@ -15,27 +17,8 @@ PAPER = PaperColumn(
     scales=(2, 2, 2),
     latents="bfloat16",
 )
-FAST = FastColumn(
-    patch=8,
-    scales=(2, 2, 2),
-    widths=(192, 128, 96, 64),
-    seconds=(900.0, 150.0, 1500.0, 300.0, 600.0),
-    batch_1=16,
-    batch_2=8,
-    batch_3=128,
-    batch_4=16,
-    one_frame_clips=128,
-    window=6,
-    decode_frames=6,
-    latents="bfloat16",
-)
-TINY = TinyColumn(
-    patch=32,
-    scales=(2, 2, 2, 2, 2),
-    widths=(64, 48, 32, 16, 16, 8),
-    size="tiny",
-    counts=(20, 10),
-)
+FAST = replace(LARGE, patch=8, scales=(2, 2, 2), widths=(192, 128, 96, 64))
+TINY = replace(FLAT, switches=(("n_points", 32), ("solver_grid", 64)))
 
 
 def paper() -> TrainConfig:

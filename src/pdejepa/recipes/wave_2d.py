@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pdejepa.recipes import common
-from pdejepa.recipes.common import FastColumn, PaperColumn, TinyColumn
+from pdejepa.recipes.common import FLAT, LARGE, PaperColumn
 from pdejepa.stages.config import TrainConfig
 
 PAPER = PaperColumn(
@@ -16,24 +18,8 @@ PAPER = PaperColumn(
     batch_4=32,
     latents="bfloat16",
 )
-FAST = FastColumn(
-    seconds=(900.0, 150.0, 1500.0, 300.0, 600.0),
-    batch_1=16,
-    batch_2=8,
-    batch_3=128,
-    batch_4=16,
-    one_frame_clips=128,
-    mask_scales=(0.12, 0.60),
-    window=6,
-    decode_frames=6,
-    latents="bfloat16",
-)
-TINY = TinyColumn(
-    scales=(2, 2, 2, 2),
-    widths=(64, 48, 32, 16, 16),
-    size="tiny",
-    counts=(40, 10),
-)
+FAST = replace(LARGE, mask_scales=(0.12, 0.60))
+TINY = replace(FLAT, counts=(200, 20), switches=(("n_points", 32),))
 
 
 def paper() -> TrainConfig:

@@ -87,6 +87,10 @@ class Stage(nn.Module):
     def score(self) -> dict[str, float]:
         """Scores on valid; the lowest `score` selects.  Called on all ranks, without gradients."""
 
+    def describe(self, scores: dict[str, float]) -> str:
+        """What the scores mean, in words, for people who watch; empty if the number says enough."""
+        return ""
+
     @abstractmethod
     def trajectories(self, step: int) -> list[int]:
         """The trajectories in the global batch of that step, for messages."""

@@ -118,17 +118,15 @@ def judge(health: dict[str, float], width: int) -> Verdict:
     """Put the numbers of `HealthCheck.measure` into words."""
     gentler = "Lower the learning rate, or let the teacher move more slowly (pretrain.ema), and start again."
     low_rank = min(8.0, width / 4)
-    signs = (
-        (health["channel_std"] < 0.2, f"features hardly vary (channel spread {health['channel_std']:.2f})"),
-        (health["rank"] < low_rank, f"features fill only {health['rank']:.1f} of {width} directions"),
-        (health["cosine"] > 0.95, f"features all point the same way (mean cosine {health['cosine']:.2f})"),
-    )
-    for is_bad, reason in signs:
-        if is_bad:
-            return Verdict("collapsing", reason, gentler)
+    if health["channel_std"] < 0.2:
+        return Verdict("collapsing", f"features hardly vary (channel spread {health['channel_std']:.2f})", gentler)
+    if health["cosine"] > 0.95:
+        return Verdict("collapsing", f"features point the same way (mean cosine {health['cosine']:.2f})", gentler)
     if health["share_place"] > 0.8:
         reason = f"{100 * health['share_place']:.0f} % of the variance tells the place, not the state"
         return Verdict("position-only", reason, "Use ring positions on periodic axes, or a context loss.")
+    if health["rank"] < low_rank:
+        return Verdict("collapsing", f"features fill only {health['rank']:.1f} of {width} directions", gentler)
     if health["read_u"] < 0.2:
         reason = f"the field can hardly be read from the features (R^2 {health['read_u']:.2f})"
         return Verdict("collapsing", reason, "Train longer, or add a context loss (pretrain.context_weight=0.5).")

@@ -10,23 +10,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pdejepa.core.device import tf32
+from pdejepa.core.device import tf32, without_new_code
 from pdejepa.stages.common import in_pieces
 
+PIECE = 4_000_000  # field values encoded at once
 Encode = Callable[[Tensor], Tensor]  # fields (B,T,C,*grid) -> latents (B,T,N,D)
 
 
 class Latents:
     """`take` gives float32 latents of any samples and frames; `dtype` None computes them on the fly."""
 
-    def __init__(self, fields: Tensor, encode: Encode, dtype: torch.dtype | None, piece: int = 64) -> None:
+    def __init__(self, fields: Tensor, encode: Encode, dtype: torch.dtype | None) -> None:
         self.fields, self.encode, self.dtype = fields, encode, dtype
-        with tf32(fields.device):
-            self.values = None if dtype is None else self._all(piece)
+        with tf32(fields.device), without_new_code(fields.device):
+            self.values = None if dtype is None else self._all()
 
     @torch.no_grad()
-    def _all(self, piece: int) -> Tensor:
-        parts = in_pieces(len(self.fields), piece)
+    def _all(self) -> Tensor:
+        parts = in_pieces(len(self.fields), max(1, PIECE // self.fields[0].numel()))
         first = self.encode(self.fields[parts[0]])
         values = first.new_empty((len(self.fields), *first.shape[1:]), dtype=self.dtype)
         values[parts[0]] = first.to(values.dtype)

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from pdejepa.core.device import used_memory, without_new_code
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
-from pdejepa.core.files import check_free_space
+from pdejepa.core.files import check_free_space, human_bytes
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
 from pdejepa.stages import plan as planning
 from pdejepa.stages.base import Context, Stage, silent
@@ -145,19 +146,24 @@ class _Training:
         self._record({"train": {**named, "lr": rate}})
         if planning.clock() - self.noted_at >= LINE_EVERY_S:
             self.noted_at = planning.clock()
-            bar.note(f"step {self.done:,}: loss {named['loss']:.4g}")
+            memory = human_bytes(used_memory(self.context.device))
+            bar.note(f"step {self.done:,}: loss {named['loss']:.4g}, {memory} of memory")
 
     def _judge(self, bar: Progress) -> bool:
         """Score on valid; whether it is the best so far, in the eyes of rank 0."""
-        with torch.no_grad(), self._autocast():
-            scores = self.stage.score()
+        scores = self._score()
         score = scores["score"]
         self._record({"valid": scores})
-        bar.note(f"step {self.done:,}: score {score:.4g} on valid")
+        words = self.stage.describe(scores)
+        bar.note(f"step {self.done:,}: score {score:.4g} on valid" + (f"; {words}" if words else ""))
         is_better = self.is_writer and math.isfinite(score) and (self.best is None or score < self.best.score)
         if is_better:
             self.best = Best(self.done, score)
         return bool(agree([is_better])[0])
+
+    def _score(self) -> dict[str, float]:
+        with torch.no_grad(), self._autocast(), without_new_code(self.context.device):
+            return self.stage.score()
 
     def _is_save_due(self) -> bool:
         if self.settings.save_every:
@@ -242,15 +248,11 @@ class _Training:
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
 
-        def score() -> None:
-            with torch.no_grad(), self._autocast():
-                self.stage.score()
-
         def save() -> None:
             if self.is_writer:
                 self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
 
-        n_steps = measure_steps(self.settings, Work(step, score, save, self._wait))
+        n_steps = measure_steps(self.settings, Work(step, self._score, save, self._wait))
         restore(self.stage.saved(), before, "the probe")
         self._renew()
         return n_steps

@@ -36,10 +36,10 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for params in by_shape(group["params"]):
-                self._update(params, group["lr"], group["weight_decay"], group["momentum"])
+                self._update(list(params), group["lr"], group["weight_decay"], group["momentum"])
 
-    def _update(self, params: list[nn.Parameter], lr: float, weight_decay: float, momentum: float) -> None:
-        gradients = [p.grad for p in params if p.grad is not None]
+    def _update(self, params: list[Tensor], lr: float, weight_decay: float, momentum: float) -> None:
+        gradients = [p.grad for p in params if p.grad is not None]  # all of them: see `by_shape`
         buffers = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in params]
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
         nesterov = torch._foreach_lerp(gradients, buffers, momentum)

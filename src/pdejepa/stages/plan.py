@@ -19,8 +19,8 @@ from pdejepa.stages.distributed import ask_rank_zero
 from pdejepa.stages.settings import Budget, TrainingConfig
 
 PLAN = "plan.json"
-N_WARM, N_TIMED = 3, 10  # steps of the probe; fewer if they would take more than PROBE_SHARE of the budget
-PROBE_SHARE = 0.2
+N_WARM, N_TIMED = 3, 10  # steps of the probe; the first ones also compile
+WARM_SHARE, PROBE_SHARE = 0.5, 0.2  # of the budget: when to stop warming up, and timing, early
 PROBE_STEPS = 1000  # what the probe tells the stage as number of steps, which nobody knows yet
 
 clock = time.monotonic
@@ -103,8 +103,9 @@ class Work:
 def measure_steps(settings: TrainingConfig, work: Work) -> int:
     """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides."""
     begun, seconds = clock(), settings.budget.seconds
-    n_done = _repeat(work.step, 0, N_WARM, begun + PROBE_SHARE * seconds / 2)
-    step_s = _timed(work, lambda: _repeat(work.step, n_done, N_TIMED, begun + PROBE_SHARE * seconds))
+    n_done = _repeat(work.step, 0, N_WARM, begun + WARM_SHARE * seconds)
+    warm = clock()
+    step_s = _timed(work, lambda: _repeat(work.step, n_done, N_TIMED, warm + PROBE_SHARE * seconds))
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
     save_s = _timed(work, work.save)
     left = seconds - (clock() - begun)

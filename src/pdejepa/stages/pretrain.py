@@ -23,7 +23,7 @@ from pdejepa.stages.batches import own_slice
 from pdejepa.stages.common import MethodStage, Place, in_pieces
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
-from pdejepa.stages.health import HealthCheck
+from pdejepa.stages.health import HealthCheck, judge
 from pdejepa.stages.losses import layer_normed, loss_context, loss_jepa
 
 
@@ -92,6 +92,9 @@ class Pretrain(MethodStage):
             masked, _ = self.losses(u, range(self.sampler.n_types), ("valid", part.start))
             total, n = total + masked.float() * len(u), n + len(u)
         return {"score": float(total / n), **self.health()}
+
+    def describe(self, scores: dict[str, float]) -> str:
+        return f"encoder {judge(scores, self.config.model.encoder.width)}"
 
     def health(self) -> dict[str, float]:
         return HealthCheck(self.model.encoder, self.model.patches).measure(

@@ -122,7 +122,8 @@ def test_decode_never_sees_future_frames() -> None:
     assert torch.equal(stage.q["train"].take(torch.arange(8)), other.q["train"].take(torch.arange(8)))
 
 
-def test_rollouts_in_pieces_use_the_parameters_of_their_rows() -> None:
+def test_rollouts_in_pieces_use_the_parameters_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdejepa.stages.latents.PIECE", 14 * 32 * 20)  # pieces of 20 trajectories
     stage = build(Decode, "combined", "counts.train=70")
     perturb(stage.model.field, 0.3)
     rows = torch.tensor([3, 69])

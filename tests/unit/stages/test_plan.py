@@ -52,12 +52,12 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_clock")
 def test_seconds_become_steps_once_and_the_probe_leaves_no_trace(tmp_path: Path) -> None:
-    """50 s: 3 steps to warm up and 7 timed ones (a fifth of the budget in all), then one score.  Of the 38 s left,
-    four scores take 8, and saving takes a moment: 29 steps of 1 s."""
-    assert train(tmp_path / "timed", Timed(settings(budget=Budget(seconds=50))))["steps"] == 29
-    assert Timed.now - 100 == 12 + 8 + 29
-    assert json.loads((tmp_path / "timed/plan.json").read_text())["steps"] == 29
-    train(tmp_path / "counted", Toy(settings(budget=Budget(steps=29))))
+    """50 s: 3 steps to warm up and 10 timed ones, then one score.  Of the 35 s left, four scores take 8, and saving
+    takes a moment: 26 steps of 1 s."""
+    assert train(tmp_path / "timed", Timed(settings(budget=Budget(seconds=50))))["steps"] == 26
+    assert Timed.now - 100 == 15 + 8 + 26
+    assert json.loads((tmp_path / "timed/plan.json").read_text())["steps"] == 26
+    train(tmp_path / "counted", Toy(settings(budget=Budget(steps=26))))
     timed, counted = result(tmp_path / "timed"), result(tmp_path / "counted")
     assert {name for name in timed if timed[name] != counted[name]} == {"plan.json"}
 

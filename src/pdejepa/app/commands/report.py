@@ -21,6 +21,10 @@ def report(
     no_examples: Annotated[
         bool, typer.Option("--no-examples", help="Leave out example forecasts, which need the solver.")
     ] = False,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option("--tensorboard", metavar="DIR", help="Also write the metrics there as TensorBoard events."),
+    ] = None,
 ) -> None:
     """Write a page about a run: what was trained, how it went, how good it is, and how to repeat it.
 
@@ -31,3 +35,7 @@ def report(
 
     path = write_report(run, out, not no_examples, typer.echo)
     typer.echo(f"Written to {path} ({human_bytes(path.stat().st_size)}).")
+    if tensorboard is not None:
+        from pdejepa.report.board import write_board
+
+        typer.echo(f"{write_board(run, tensorboard):,} numbers for TensorBoard in {tensorboard}.")

@@ -1,0 +1,103 @@
+"""A run remembers its settings, and says what to do when they change."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pdejepa import recipes
+from pdejepa.core.errors import CheckpointError, ConfigError
+from pdejepa.stages.base import silent
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.memory import differences, owner, read_json, remember, restart_from
+from pdejepa.stages.train import with_seconds
+
+CONFIG = recipes.get("advection", "tiny")
+
+
+def changed(path: str, value: object) -> TrainConfig:
+    def replace(part: object, names: list[str]) -> object:
+        inner = value if len(names) == 1 else replace(getattr(part, names[0]), names[1:])
+        return dataclasses.replace(part, **{names[0]: inner})  # type: ignore[type-var]
+
+    return replace(CONFIG, path.split("."))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "stage"),
+    [
+        ("seed", 3, "pretrain"),
+        ("model.encoder.depth", 2, "pretrain"),
+        ("align.geo_weight", 0.3, "align"),
+        ("model.field.n_substeps", 3, "dynamics"),
+        ("dynamics.training.batch", 32, "dynamics"),
+        ("model.decoder.n_blocks", 2, "decode"),
+    ],
+)
+def test_a_change_is_refused_once_its_stage_was_begun(path: str, value: object, stage: str, tmp_path: Path) -> None:
+    remember(tmp_path, CONFIG, True)
+    other = changed(path, value)
+    (tmp_path / stage).mkdir()
+    with pytest.raises(ConfigError, match=rf"{path} .*--restart {stage}"):
+        remember(tmp_path, other, True)
+    restart_from(tmp_path, stage, silent)
+    remember(tmp_path, other, True)
+    assert read_json(tmp_path / "config.json")["train"] != {}
+
+
+def test_a_change_of_what_stands_under_a_stage_is_refused_too(tmp_path: Path) -> None:
+    remember(tmp_path, CONFIG, True)
+    (tmp_path / "dynamics").mkdir()
+    with pytest.raises(ConfigError, match="--restart pretrain"):
+        remember(tmp_path, changed("model.encoder.depth", 2), True)
+
+
+def test_a_change_before_its_stage_is_free(tmp_path: Path) -> None:
+    remember(tmp_path, CONFIG, True)
+    (tmp_path / "pretrain").mkdir()
+    remember(tmp_path, changed("dynamics.unroll", 2), True)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("device", "cpu"), ("stages", ("pretrain",)), ("decode.training.save_every", 7)]
+)
+def test_some_settings_change_nothing(path: str, value: object, tmp_path: Path) -> None:
+    remember(tmp_path, CONFIG, True)
+    for name in ("pretrain", "align", "dynamics", "decode"):
+        (tmp_path / name).mkdir()
+    remember(tmp_path, changed(path, value), True)
+
+
+def test_restart_forgets_what_stands_on_a_stage(tmp_path: Path) -> None:
+    for name in ("pretrain", "align", "dynamics", "decode", "reconstruct", "model"):
+        (tmp_path / name).mkdir()
+    said: list[str] = []
+    restart_from(tmp_path, "dynamics", said.append)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["align", "pretrain", "reconstruct"]
+    assert "Forgot dynamics, decode" in said[0]
+    with pytest.raises(ConfigError, match="did you mean 'align'"):
+        restart_from(tmp_path, "aling", silent)
+
+
+def test_differences_and_owners() -> None:
+    assert differences({"a": 1, "b": [1, 2]}, {"a": 1, "b": (1, 2)}) == []
+    assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["a.b 1 -> 2"]
+    assert owner("model.field.depth 1 -> 2") == "dynamics"
+    assert owner("switches.flux x -> y") == "pretrain"
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[1, 2")
+    with pytest.raises(CheckpointError, match="does not look like a run"):
+        remember(tmp_path, CONFIG, True)
+
+
+def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:
+    fast = recipes.get("combined", "fast")
+    half = with_seconds(fast, 202.5)
+    parts = [getattr(half, name).training.budget.seconds for name in half.stages]
+    assert parts == pytest.approx([65.0, 12.5, 100.0, 25.0])
+    tiny = with_seconds(CONFIG, 40.0)
+    assert [getattr(tiny, name).training.budget.seconds for name in tiny.stages] == [10.0] * 4
