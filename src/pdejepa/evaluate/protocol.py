@@ -1,8 +1,8 @@
 """How a model is judged: forecasts from the first frame(s) of every trajectory of a split, compared with the solver.
 
 Truth is generated in memory, trajectory for trajectory what a data set would hold, or read from a data set.  Work is
-done in blocks, so that memory stays bounded.  Unstable forecasts have no error; they are counted (`n_unstable`) and
-left out of all means.  Frames are counted from the first forecast one.
+done in blocks, so that memory stays bounded.  An unstable forecast is counted (`n_unstable`) and enters the means as an
+error of 100 %.  Frames are counted from the first forecast one.
 Letters: B trajectories, T frames, C channels, *grid spatial axes, P parameters.
 """
 
@@ -22,6 +22,7 @@ from pdejepa.evaluate import metrics
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.systems import System
 
+UNSTABLE = 1.0  # the error that an unstable forecast counts as
 BLOCK_BYTES = 2e8  # of true fields held at once, about
 
 Block = tuple[Tensor, Tensor]  # fields (b,T,C,*grid) float32 and xi (b,P) float64
@@ -48,7 +49,7 @@ def evaluate(
             if report:
                 report(len(fields))
         joined = {key: torch.cat([table[key] for table in tables]) for key in tables[0]}
-        found[split] = _summary(joined, system.fields)
+        found[split] = {**_summary(joined, system.fields), "source": "generated" if data is None else str(data.root)}
     return found
 
 
@@ -135,9 +136,13 @@ def _judge(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int) ->
 
 
 def _summary(table: dict[str, Tensor], names: Sequence[str]) -> dict[str, Any]:
-    """Means over the stable trajectories, as plain numbers; None where there is nothing to average."""
+    """Means over all trajectories, as plain numbers; None where there is nothing to average.
+
+    A trajectory whose forecast became unstable counts as an error of UNSTABLE: leaving it out would make a model look
+    better the more often it fails.
+    """
     stable = table["is_stable"]
-    good = {key: values[stable] for key, values in table.items()}
+    good = {key: _with_failures(values, stable) for key, values in table.items()}
     channels, frames = good["per_channel"].nanmean(0), good["per_frame"].nanmean(0)  # NaN if no row is left
     return {
         "rel_l2": _number(good["rel_l2"].nanmean()),
@@ -152,6 +157,13 @@ def _summary(table: dict[str, Tensor], names: Sequence[str]) -> dict[str, Any]:
         "n_unstable": int((~stable).sum()),
         "trajectories": [_number(value) for value in table["rel_l2"].tolist()],
     }
+
+
+def _with_failures(values: Tensor, stable: Tensor) -> Tensor:
+    if not values.is_floating_point():
+        return values
+    failed = ~stable.reshape(-1, *[1] * (values.ndim - 1))
+    return torch.where(failed & values.isnan(), UNSTABLE, values)
 
 
 def _number(value: Any) -> float | None:

@@ -1,6 +1,6 @@
 """The record of one evaluation: a JSON file with fixed keys, and a table for people.
 
-heat-short-s0.json   burgers-paper-geo-polish-s1.json       <system>-<recipe>[-<variant>][-polish]-s<seed>.json
+heat-tiny-s0.json    burgers-paper-geo-polish-s1.json       <system>-<recipe>[-<variant>][-polish]-s<seed>.json
 {"system", "recipe", "variant", "polish", "seed", "observed_frames", "errors": {split: {...}}, "seconds": {...},
  "device", "torch", "commit", "data_hash", "weights_sha256", "weights_bytes"}
 """

@@ -93,7 +93,7 @@ def _errors(system: System, details: dict[str, Any]) -> str:
     ]
     note = (
         "Relative L2 over all forecast frames and points in physical units, mean over channels, then over "
-        "trajectories. Unstable forecasts are counted, and not part of the means."
+        "trajectories. An unstable forecast counts as an error of 100 %."
     )
     return f"## Errors\n\n{_table(head, rows)}\n\n{note}"
 

@@ -69,8 +69,12 @@ def load_surrogate(path: str | os.PathLike[str], device: str | torch.device) -> 
     header = parse(plain, folder / CONFIG_NAME)
     weights = folder / WEIGHTS_NAME
     tensors = _read(weights, header.weights_sha256)
+    # First without memory: a description that does not fit its file must not be able to fill the machine.
+    described = header.build("meta").state_dict()
+    check_match(tensors, {k: t.to(DTYPES[header.weights_dtype]) for k, t in described.items()}, str(weights))
     surrogate = header.build()
-    _load(surrogate, tensors, DTYPES[header.weights_dtype], str(weights))
+    parts = dict(surrogate.named_children())
+    restore(parts, {name: tensor.float() for name, tensor in tensors.items()}, str(weights))
     return surrogate.to(device).eval().requires_grad_(False), plain
 
 
@@ -87,11 +91,3 @@ def _read(path: Path, sha256: str) -> dict[str, Tensor]:
     if sha256_file(path) != sha256:
         raise CheckpointError(f"{path} is damaged or of another model: its hash is not the one in {CONFIG_NAME}.")
     return tensors
-
-
-def _load(surrogate: Surrogate, tensors: dict[str, Tensor], dtype: torch.dtype, source: str) -> None:
-    """Copy the tensors into the model; names, shapes and type must all be right."""
-    expected = {name: tensor.to(dtype) for name, tensor in surrogate.state_dict().items()}
-    check_match(tensors, expected, source)
-    parts = dict(surrogate.named_children())
-    restore(parts, {name: tensor.float() for name, tensor in tensors.items()}, source)

@@ -75,14 +75,14 @@ class Header:
     weights_dtype: Literal["float32", "float16"]
     size: Literal["tiny", "small", "paper"] = "paper"
 
-    def build(self) -> Surrogate:
-        """The model with the shapes and statistics described, and any weights."""
+    def build(self, device: str = "cpu") -> Surrogate:
+        """The model with the shapes and statistics described, and any weights; on `meta`, with none."""
         _refuse_monsters(self.model)
         try:
             system = build_system(self.system, "paper", dict(self.switches))
             self._compare(system)
             statistics = _statistics(self.statistics, system, self.model.encoder.width)
-            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away
+            with torch.random.fork_rng(devices=[]), torch.device(device):  # initial weights are drawn and thrown away
                 return Surrogate(system, self.model, self.variant, statistics, self.history)
         except UsageError as error:
             raise CheckpointError(f"The model described cannot be built: {error}") from None
@@ -228,6 +228,7 @@ def _statistics(data: dict[str, Any], system: System, width: int) -> Statistics:
     scales = (*statistics.std, *statistics.latent_std, statistics.velocity_scale)
     scales += tuple(scale for _, scale in statistics.coefficients.values())
     others = (*statistics.mean, *statistics.latent_mean, *(centre for centre, _ in statistics.coefficients.values()))
+    others += tuple(end for pair in statistics.ranges.values() for end in pair)
     if not all(map(math.isfinite, (*scales, *others))) or min(scales) <= 0:
         raise CheckpointError("The statistics hold a value that is not finite, or a scale that is not positive.")
     return statistics

@@ -28,7 +28,7 @@ def observed_frames(system: System, u0: Given, history: int) -> Tensor:
     """u0 as (B,H,C,*grid) float32, on the device it came on; DataError for wrong shapes and values."""
     u = _as_floats(system, u0, "the observed state")
     frame = (len(system.fields), *system.grid)
-    many = (1, 2) if system.structure.time_order == 2 and history == 1 else (history,)
+    many = (1, 2) if system.structure.time_order == 2 else (history,)
     k = u.ndim - len(frame)  # axes in front of a frame
     fits = k >= 0 and tuple(u.shape[k:]) == frame and u.numel() > 0
     if fits and k == 0 and history == 1:

@@ -39,14 +39,13 @@ def train(
     rank, world = rank_and_world()
 
     def after_stage(name: str, trained: Trained) -> None:
-        if name not in ("decode", "polish") or _is_saved(folder, trained, name):
+        if name not in ("decode", "polish"):
             return
         trained.seconds["total"] = _total(trained, time.monotonic() - begin)
-        names = ["model"]
-        if name == "decode" and "polish" in trained.config.stages:
-            names.append("model-four-stages")
-        for model in names:
-            save_model(trained.model, folder / model, details(trained, is_polished=name == "polish"))
+        is_polished, will_be = name == "polish", "polish" in trained.config.stages or (folder / "polish").is_dir()
+        for model in ("model-four-stages",) if will_be and not is_polished else ("model",):
+            if not _is_saved(folder / model, trained, name):
+                save_model(trained.model, folder / model, details(trained, is_polished))
 
     with lock(folder, (rank, world) if world > 1 else None, wait=False):
         return train_stages(config, folder, say, after_stage, restart)
@@ -69,10 +68,9 @@ def details(trained: Trained, is_polished: bool) -> dict[str, Any]:
     }
 
 
-def _is_saved(folder: Path, trained: Trained, name: str) -> bool:
+def _is_saved(model: Path, trained: Trained, name: str) -> bool:
     """Whether the checkpoint of these very weights exists: a finished run that is run again changes nothing."""
-    model = "model-four-stages" if name == "decode" and (folder / "polish").is_dir() else "model"
-    path = folder / model / "config.json"
+    path = model / "config.json"
     return path.exists() and read_json(path).get("lineage", {}).get(name) == trained.lineage[name]
 
 

@@ -11,6 +11,7 @@ Letters: B rows, n tokens, H heads, d head width.
 from __future__ import annotations
 
 import math
+import os
 
 import torch
 from torch import Tensor, nn
@@ -114,8 +115,14 @@ def _shrink_with_depth(trunk: Trunk) -> None:
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile every block of a network for the sequence lengths it meets; for GPUs, where it pays."""
+    """Compile every block of a network for the sequence lengths it meets; for GPUs, where it pays.
+
+    A block that cannot be compiled runs uncompiled, with a warning.  `PDEJEPA_COMPILE=0` switches it off.
+    """
+    if os.environ.get("PDEJEPA_COMPILE") == "0":
+        return
     torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    torch._dynamo.config.suppress_errors = True
     for part in module.modules():
         if isinstance(part, Block):
             part.compile(dynamic=False)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import CheckpointError, ConfigError
+from pdejepa.models.config import FieldConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.systems import System
 
@@ -122,11 +123,27 @@ class Drive:
     forcing: Callable[[Tensor], Tensor] | None = None  # frame time s (B,) -> tokens (B,N,C*p^k)
 
 
+def forcing_parameters(system: System) -> list[str]:
+    """Parameters that describe a forcing: those that no term uses."""
+    terms = {term.name for term in system.structure.terms}
+    return [name for name in system.parameter_names if name not in terms]
+
+
+def scalar_forcing(system: System, config: FieldConfig) -> list[str]:
+    """The parameters that stand for the forcing field, if the configuration wants numbers in its place."""
+    if config.forcing == "field" or system.structure.forcing == "none":
+        return []
+    if system.structure.forcing != "constant":
+        raise ConfigError(f"field.forcing=scalar is for constant forcings; that of {system.name} changes in time.")
+    return forcing_parameters(system)
+
+
 class Conditioner:
     """Makes a `Drive` from physical parameters, with the statistics of the train split."""
 
-    def __init__(self, system: System, statistics: Statistics, patches: PatchGrid, coordinate: Coordinate) -> None:
-        self.system, self.statistics, self.patches, self.coordinate = system, statistics, patches, coordinate
+    def __init__(self, system: System, statistics: Statistics, patches: PatchGrid, config: FieldConfig) -> None:
+        self.system, self.statistics, self.patches, self.coordinate = system, statistics, patches, config.coordinate
+        self.scalars = scalar_forcing(system, config)
         times = system.times
         self.first_time, self.frame_gap = float(times[0]), float(times[1] - times[0])
         std = torch.tensor(statistics.std).reshape(1, -1, *[1] * system.ndim)
@@ -142,6 +159,7 @@ class Conditioner:
                 value = value.clamp(min=1e-300).log()
             centre, scale = self.statistics.coefficients[term.name]
             columns.append(term.sign * (value - centre) / scale)
+        columns += [named[name] for name in self.scalars]
         return torch.stack(columns, 1).float()  # (B,M)
 
     def drive(self, xi: Tensor, t0: float | None = None, forcing: ForcingField | None = None) -> Drive:
@@ -149,10 +167,10 @@ class Conditioner:
 
         `forcing` replaces the forcing field that the parameters describe.
         """
-        if self.system.structure.forcing == "none":
+        if self.system.structure.forcing == "none" or self.scalars:
             return Drive(self.r(xi))
         start = self.first_time if t0 is None else t0
-        factor = self.forcing_factor.to(xi.device)
+        factor = self.forcing_factor = self.forcing_factor.to(xi.device)
         like = torch.empty((len(xi), len(self.system.fields), *self.system.grid), device=xi.device)
         known: dict[str, Tensor] = {}
 
@@ -171,31 +189,25 @@ class Conditioner:
     @property
     def n_conditions(self) -> int:
         """Length of `vector`."""
-        n_terms = len(self.system.structure.terms)
-        return n_terms + {"none": 0, "constant": len(self._others), "time": 2 * N_MODES}[self.system.structure.forcing]
+        n_terms, n_others = len(self.system.structure.terms), len(forcing_parameters(self.system))
+        return n_terms + {"none": 0, "constant": n_others, "time": 2 * N_MODES}[self.system.structure.forcing]
 
-    @property
-    def _others(self) -> list[str]:
-        """Parameters that describe a constant forcing: those that no term uses."""
-        terms = {term.name for term in self.system.structure.terms}
-        return [name for name in self.system.parameter_names if name not in terms]
-
-    def vector(self, xi: Tensor, s: float) -> Tensor:
-        """All that is known of the physics around frame time s as plain numbers (B,n_conditions), for free networks.
+    def vector(self, xi: Tensor, s: Tensor) -> Tensor:
+        """All that is known of the physics around the frame times s (B,) as numbers (B,n_conditions).
 
         r; then for a forcing in time its first Fourier coefficients in space half a frame later, for a constant one
         its parameters, scaled to [-1, 1] on the train split.
         """
-        r = self.r(xi)
+        r = self.r(xi)[:, : len(self.system.structure.terms)]
         if self.system.structure.forcing == "time":
             tokens = self.drive(xi).forcing
             assert tokens is not None
-            field = self.patches.join(tokens(r.new_full((len(r),), s + 0.5)))[:, 0]  # (B,N)
+            field = self.patches.join(tokens(s + 0.5))[:, 0]  # (B,N)
             modes = torch.fft.rfft(field, norm="forward")[:, 1 : N_MODES + 1]  # (B,N_MODES)
             return torch.cat((r, torch.view_as_real(modes).flatten(1)), 1)
         columns = [r]
         named = self.system.named(xi)
-        for name in self._others if self.system.structure.forcing == "constant" else ():
+        for name in forcing_parameters(self.system) if self.system.structure.forcing == "constant" else ():
             low, high = self.statistics.ranges[name]
             columns.append(((2 * named[name] - low - high) / ((high - low) or 1.0))[:, None].float())
         return torch.cat(columns, 1)

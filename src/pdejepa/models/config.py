@@ -75,7 +75,11 @@ class CausalPredictorConfig:
 
 @dataclass(frozen=True)
 class FieldConfig:
-    """The latent vector field and how it is integrated; `head_hidden` = 0 is a LayerNorm and one Linear."""
+    """The latent vector field and how it is integrated; `head_hidden` = 0 is a LayerNorm and one Linear.
+
+    forcing: what the field is told of a known forcing: its values, or (constant ones only) the numbers that describe
+    it, each as one more coefficient r with a response of its own.
+    """
 
     width: int = 384
     depth: int = 24
@@ -85,6 +89,7 @@ class FieldConfig:
     head_hidden: int = 0
     head_bias: Literal["all", "shared"] = "all"
     film: bool = False
+    forcing: Literal["field", "scalar"] = "field"
     forcing_layers: int = 2
     startup_depth: int = 2
     integrator: Literal["euler", "rk2", "rk4", "rk8"] = "rk4"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.models.config import FieldConfig
+from pdejepa.models.rope import rotate
 
 
 class _Layer(nn.Module):
@@ -33,9 +34,11 @@ class _Layer(nn.Module):
         self.up = nn.Linear(width, width, bias=False)
         self.down = nn.Linear(width, width, bias=False)
 
-    def forward(self, e: Tensor, h: Tensor) -> Tensor:
+    def forward(self, e: Tensor, h: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
         h = self.norm(h)
         query, key = (self._split(part) for part in self.look(h).chunk(2, -1))  # (B,K,N,d) each
+        if cos is not None and sin is not None:
+            query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         mixed = nn.functional.scaled_dot_product_attention(query, key, self._split(self.value(e)).to(query.dtype))
         e = e + self.mix(mixed.transpose(1, 2).flatten(2))  # (B,N,w)
         return e + self.down(self.up(e) * nn.functional.gelu(self.gate(h)))
@@ -53,10 +56,11 @@ class ForcingResponse(nn.Module):
         self.layers = nn.ModuleList(_Layer(config.width, config.heads) for _ in range(config.forcing_layers))
         self.out = nn.Linear(config.width, width, bias=False)
 
-    def forward(self, h: Tensor, f: Tensor) -> Tensor:
+    def forward(self, h: Tensor, f: Tensor, cos: Tensor | None = None, sin: Tensor | None = None) -> Tensor:
+        """cos and sin: the rotary tables of the trunk, by which a place knows its left neighbour from its right."""
         e = self.embed(f)
         for layer in self.layers:
-            e = layer(e, h)
+            e = layer(e, h, cos, sin)
         return self.out(e)
 
     def start_near_zero(self) -> None:

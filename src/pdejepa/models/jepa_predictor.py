@@ -48,8 +48,9 @@ class JepaPredictor(nn.Module):
         They have shapes (B,K_t,L*D) and (B,K_c,L*D); the second is None without a context head.
         """
         B, n_context, _ = context.shape
-        masked = self.mask_token[kind].expand(B, target_idx.shape[1], -1)  # (B,K_t,width)
-        x = torch.cat((self.embed(context), masked), dim=1)  # (B,K_c+K_t,width)
+        seen = self.embed(context)
+        masked = self.mask_token[kind].to(seen.dtype).expand(B, target_idx.shape[1], -1)  # (B,K_t,width)
+        x = torch.cat((seen, masked), dim=1)  # (B,K_c+K_t,width)
         cos, sin = self.rotary(torch.cat((context_idx, target_idx), dim=1))
         x = self.norm(self.trunk(x, cos, sin))
         target = self.head(x[:, n_context:])  # (B,K_t,L*D)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistics
+from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistics, scalar_forcing
 from pdejepa.models.config import ModelConfig
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.encoder import Encoder
@@ -64,7 +64,7 @@ class Surrogate(nn.Module):
     def set_statistics(self, statistics: Statistics) -> None:
         """Take over what was fitted on the train split."""
         self.statistics = statistics
-        self.conditioner = Conditioner(self.system, statistics, self.patches, self.config.field.coordinate)
+        self.conditioner = Conditioner(self.system, statistics, self.patches, self.config.field)
         if self.is_second_order:
             self.field.velocity_scale = statistics.velocity_scale  # type: ignore[assignment]
         width = self.config.encoder.width
@@ -127,9 +127,23 @@ class Surrogate(nn.Module):
         config = self.config.field
         field = lambda y, at: self.field(y, at, drive)  # noqa: E731
         if self.variant == "direct":
-            return integrate(lambda y, at: field(y, at + 0.5), state, s, n_frames, "euler", 1)
+            return self._jumps(state, s, drive, n_frames)
         length = self.conditioner.frame_gap if config.time_unit == "physical" else 1.0
         return integrate(field, state, s, n_frames, config.integrator, config.n_substeps, length)
+
+    def _jumps(self, state: Tensor, s: Tensor, drive: Drive, n_frames: int) -> Tensor:
+        """One network call per frame: q + Delta; with a velocity, v + Delta first and then q + s_v v."""
+        frames = []
+        for k in range(n_frames):
+            change = self.field(state, s + k + 0.5, drive)
+            if self.is_second_order:
+                q, v = state.chunk(2, -1)
+                v = v + change[..., q.shape[-1] :]
+                state = torch.cat((q + self.statistics.velocity_scale * v, v), -1)
+            else:
+                state = state + change
+            frames.append(state)
+        return torch.stack(frames, 1)  # (B,n_frames,N,S)
 
     def state(self, before: Tensor, now: Tensor) -> Tensor:
         """The state (q, v) of a second-order system from two frames, (B,N,2D)."""
@@ -157,12 +171,17 @@ def _build_field(system: System, config: ModelConfig, patches: PatchGrid, varian
     structure, width = system.structure, config.encoder.width
     n_forcing = 0 if structure.forcing == "none" else len(system.fields) * patches.patch**system.ndim
     state_width = 2 * width if structure.time_order == 2 else width
-    n_terms = len(structure.terms)
+    scalars = scalar_forcing(system, config.field)
+    n_terms, n_forcing = len(structure.terms) + len(scalars), 0 if scalars else n_forcing
     sizes = (config.field, patches, width, n_terms, structure.has_shared, n_forcing, state_width)
     if variant == "physics":
         return StructuredField(*sizes)
-    with torch.device("meta"):  # only its size is needed: all variants are equally large
+    if config.field.film:
+        raise ConfigError(f"field.film is an extra term of the variant physics; the variant is {variant}.")
+    with torch.device("meta"):  # only sizes are needed: all variants are equally large, the missing projector included
         n_parameters = sum(p.numel() for p in StructuredField(*sizes).parameters())
+        if variant == "vanilla":
+            n_parameters += sum(p.numel() for p in Projector(width, config.projector).parameters())
     return ConditionalField(config.field, patches, width, n_terms, n_forcing, state_width, n_parameters)
 
 

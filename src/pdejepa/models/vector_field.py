@@ -45,19 +45,21 @@ class _Backbone(nn.Module):
         """`added` (B,N,w) is added to the tokens; `extra` tokens (B,n,w) stand before them and have no place."""
         x = self.embed(self.norm(state))  # (B,N,w)
         x = x if added is None else x + added
-        cos = sin = None
-        if self.rotary is None:
-            x = x + self.places
-        else:
-            cos, sin = self.rotary()  # (1,1,N,d/2)
+        x = x if self.rotary is not None else x + self.places
+        cos, sin = self.places_of_tokens()
         if extra is not None:
             x = torch.cat((extra, x), 1)  # (B,n+N,w)
             cos, sin = _without_place(cos, sin, extra.shape[1])
         return self.trunk(x, cos, sin)
 
 
+    def places_of_tokens(self) -> tuple[Tensor | None, Tensor | None]:
+        """Rotary tables (1,1,N,d/2), or two None if positions are added to the tokens."""
+        return (None, None) if self.rotary is None else self.rotary()
+
+
 def _without_place(cos: Tensor | None, sin: Tensor | None, n: int) -> tuple[Tensor | None, Tensor | None]:
-    """Tables with n unrotated tokens in front."""
+    """Tables with n unrotated tokens in front; on a ring that costs the exact symmetry, as such tokens sit at 0."""
     if cos is None or sin is None:
         return None, None
     shape = (*cos.shape[:2], n, cos.shape[3])
@@ -114,7 +116,7 @@ class Film(nn.Module):
 
 
 class StructuredField(nn.Module):
-    """C(q) + sum_j r_j D_j(q) + E(q) f, exactly linear in every r_j and in f."""
+    """C(q) + sum_j r_j D_j(q) + E(q) f, exactly linear in every r_j and in f (unless `film` adds its free term)."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class StructuredField(nn.Module):
         responses = torch.stack([head(h).float() for head in self.D_heads], 1)
         rest = None
         if self.forced is not None and drive.forcing is not None:
-            rest = self.forced(h, drive.forcing(s)).float()
+            rest = self.forced(h, drive.forcing(s), *self.backbone.places_of_tokens()).float()
         if self.film is not None:
             extra = self.film(h, drive.r).float()
             rest = extra if rest is None else rest + extra

@@ -99,7 +99,7 @@ def paper(system: str, column: PaperColumn) -> TrainConfig:
             )
         ),
         decode=DecodeConfig(training=_paper_decoding(column)),
-        polish=PolishConfig(training=_training(Budget(epochs=5), 16, 1e-5)),
+        polish=PolishConfig(training=_training(Budget(epochs=5), 16, 1e-5), recompute=True),
         reconstruct=DecodeConfig(training=_paper_decoding(column)),
     )
 
@@ -189,6 +189,8 @@ class FastColumn:
     one_frame_clips: int = 448
     window: int = 0
     decode_frames: int = 0
+    batch_5: int = 64
+    recompute: bool = False
     history: int = 1
     latents: str = "float32"
 
@@ -203,6 +205,8 @@ LARGE = FastColumn(
     one_frame_clips=128,
     window=6,
     decode_frames=6,
+    batch_5=8,
+    recompute=True,
     latents="bfloat16",
 )
 
@@ -230,7 +234,9 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
         align=AlignConfig(training=_training(align, column.batch_2, 1e-3, "muon", n_scores=3), window=column.window),
         dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6)),
         decode=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
-        polish=PolishConfig(training=_training(polish, 64, 1e-4, "muon", muon_lr=1e-4)),
+        polish=PolishConfig(
+            training=_training(polish, column.batch_5, 1e-4, "muon", muon_lr=1e-4), recompute=column.recompute
+        ),
         reconstruct=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
     )
 

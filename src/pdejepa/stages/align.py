@@ -67,8 +67,9 @@ class Align(MethodStage):
 
     def _conditions(self, xi: Tensor, first: int, n: int) -> Tensor:
         """What the auxiliary predictor is told at the frames first .. first+n-1: (B,n,P)."""
-        vectors = [self.model.conditioner.vector(xi, float(first + k)) for k in range(n)]
-        return torch.stack(vectors, 1)
+        frames = torch.arange(first, first + n, device=xi.device, dtype=torch.float32).repeat(len(xi))  # (B*n,)
+        vectors = self.model.conditioner.vector(xi.repeat_interleave(n, 0), frames)
+        return vectors.unflatten(0, (len(xi), n))
 
     def _window(self, step: int) -> slice:
         """The frames of this step: all, or a window at a random place, the same for the whole batch."""
@@ -79,6 +80,13 @@ class Align(MethodStage):
         first = int(torch.randint(n - width + 1, (), generator=place))
         return slice(first, first + width)
 
+    def _windows(self) -> list[slice]:
+        """What a score looks at: all frames, or windows at the beginning, in the middle and at the end."""
+        width, n = self.options.window, self.data.n_frames
+        if not width or width >= n:
+            return [slice(0, n)]
+        return [slice(first, first + width) for first in (0, (n - width) // 2, n - width)]
+
     @torch.no_grad()
     def score(self) -> dict[str, float]:
         """The total loss on valid, and how the latent trajectories turn before (z) and after (q) projection."""
@@ -88,8 +96,9 @@ class Align(MethodStage):
             rows = torch.arange(part.start, part.stop, device=fields.device)
             z, u = self.z["valid"].take(rows), fields[part]
             q = self.model.project(z)
+            parts = [self.losses(z[:, w], u[:, w], xi[part], w.start)["loss"] for w in self._windows()]
             values = {
-                "score": self.losses(z, u, xi[part], 0)["loss"],
+                "score": torch.stack(parts).mean(),
                 "angle_u": turning_angle(u).mean(),
                 "angle_z": turning_angle(z).mean(),
                 "angle_q": turning_angle(q).mean(),

@@ -54,6 +54,7 @@ class Stage(nn.Module):
     """
 
     name: ClassVar[str]
+    scores_start: ClassVar[bool] = False  # whether the weights it starts from may be selected too
 
     def __init__(self, settings: TrainingConfig, n_samples: int) -> None:
         super().__init__()
@@ -86,6 +87,10 @@ class Stage(nn.Module):
     @abstractmethod
     def score(self) -> dict[str, float]:
         """Scores on valid; the lowest `score` selects.  Called on all ranks, without gradients."""
+
+    def probe_step(self, number: int, n: int, n_steps: int) -> int:
+        """The step that stands for the typical one when the number-th of n steps is timed; see `plan`."""
+        return number
 
     def describe(self, scores: dict[str, float]) -> str:
         """What the scores mean, in words, for people who watch; empty if the number says enough."""

@@ -30,6 +30,12 @@ class EmaConfig:
     end: float = 0.99925
     memory: float = 20.0
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.start <= 1 and 0 <= self.end <= 1 and self.memory > 0):
+            raise ConfigError(
+                f"momenta must be from 0 to 1 and memory positive, got {self.start}, {self.end} and {self.memory}"
+            )
+
     def momentum(self, step: int, n_steps: int) -> float:
         if self.kind == "constant":
             return self.end
@@ -56,6 +62,16 @@ class PretrainConfig:
     one_frame_every: int = 0
     one_frame_clips: int = 0
     mask_types: Literal["both", "in_turn"] = "both"
+
+    def __post_init__(self) -> None:
+        begin, end = self.context_ramp
+        problems = []
+        if not 0 <= begin <= end <= 1:
+            problems.append(f"context_ramp must be two rising shares from 0 to 1, got {self.context_ramp}")
+        if self.context_weight < 0 or self.one_frame_every < 0 or self.one_frame_clips < 0:
+            problems.append("context_weight, one_frame_every and one_frame_clips must be 0 or more")
+        if problems:
+            raise ConfigError("; ".join(problems), problems)
 
 
 @dataclass(frozen=True)
@@ -98,8 +114,13 @@ class DynamicsConfig:
     tangent_batch: int = 32
 
     def __post_init__(self) -> None:
-        if self.unroll < 1 or self.transitions < 1:
-            raise ConfigError(f"unroll and transitions must be 1 or more, got {self.unroll} and {self.transitions}")
+        if min(self.unroll, self.transitions, self.tangent_batch) < 1:
+            raise ConfigError(
+                "unroll, transitions and tangent_batch must be 1 or more, "
+                f"got {self.unroll}, {self.transitions} and {self.tangent_batch}"
+            )
+        if min(self.tangent_weight, self.response_weight) < 0:
+            raise ConfigError("tangent_weight and response_weight must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -109,14 +130,26 @@ class DecodeConfig:
     training: TrainingConfig
     frames: int = 0
 
+    def __post_init__(self) -> None:
+        if self.frames < 0:
+            raise ConfigError(f"frames must be 0 (all) or more, got {self.frames}")
+
 
 @dataclass(frozen=True)
 class PolishConfig:
-    """Vector field and decoder together, through rollouts of `first` frames that grow to `last` (0: all)."""
+    """Vector field and decoder together, through rollouts of `first` frames that grow to `last` (0: all).
+
+    recompute: compute each frame again in the backward pass, which saves memory and costs a third more time
+    """
 
     training: TrainingConfig
     first: int = 2
     last: int = 0
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        if self.first < 2 or self.last < 0:
+            raise ConfigError(f"first must be 2 or more and last 0 (all) or more, got {self.first} and {self.last}")
 
 
 @dataclass(frozen=True)

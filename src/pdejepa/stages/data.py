@@ -61,7 +61,7 @@ def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> T
 
 
 def _check(fields: Tensor, split: str) -> None:
-    bad = ~torch.isfinite(fields).flatten(1).all(1)
+    bad = torch.cat([~torch.isfinite(part).flatten(1).all(1) for part in fields.split(256)])
     if bool(bad.any()):
         rows = bad.nonzero().flatten()[:5].tolist()
         raise DataError(

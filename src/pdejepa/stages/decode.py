@@ -11,7 +11,6 @@ Letters: B trajectories, T frames, C channels, N tokens, D width.
 
 from __future__ import annotations
 
-import copy
 from functools import cached_property
 
 import torch
@@ -24,6 +23,8 @@ from pdejepa.stages.config import DecodeConfig, TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents, storage
 from pdejepa.stages.losses import loss_dec, relative_error
+
+ROLLED_TOKENS = 65_536  # of one frame of the trajectories that are rolled out together
 
 
 class Decode(MethodStage):
@@ -46,16 +47,16 @@ class Decode(MethodStage):
     def _latents(self, split: str) -> Latents:
         """Rollouts of a whole split; they are always kept, since making one costs a whole forecast."""
         kind = storage(self.config.latents) or torch.bfloat16
-        model, fields, observed = self.model, self.data.fields[split], self.config.history
+        model, xi, observed = self.model, self.data.xi[split], self.config.history
         done = 0
 
         def roll(u: Tensor) -> Tensor:
             nonlocal done
-            drive = self.drive(split, slice(done, done + len(u)))
+            drive = model.drive(xi[done : done + len(u)])
             done += len(u)
             return model.rollout(model.encode(u[:, :observed]), drive, u.shape[1] - observed)
 
-        return Latents(fields, roll, kind)
+        return Latents(self.data.fields[split], roll, kind, piece=max(1, ROLLED_TOKENS // model.patches.n_tokens))
 
     def trained(self) -> dict[str, nn.Module]:
         return {"decoder": self.decoder}
@@ -93,7 +94,10 @@ class Reconstruct(Decode):
     name = "reconstruct"
 
     def _decoder(self) -> Decoder:
-        return copy.deepcopy(self.model.decoder)
+        """A new one: whatever the model's decoder has learned from rollouts has no place here."""
+        model = self.model
+        width, padding = self.config.model.encoder.width, model.system.structure.padding
+        return Decoder(self.config.model.decoder, model.patches, width, len(model.system.fields), padding)
 
     def _latents(self, split: str) -> Latents:
         return Latents(self.data.fields[split], self.model.encode, storage(self.config.latents))

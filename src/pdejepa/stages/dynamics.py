@@ -9,7 +9,6 @@ Letters: B transitions, K steps, N tokens, D width, S state width.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cached_property
 
 import torch
@@ -26,6 +25,9 @@ from pdejepa.stages.latents import Latents, storage
 from pdejepa.stages.losses import loss_step, pooled_ratio
 from pdejepa.stages.tangents import latent_tangents
 
+N_SCORED = 256
+SCORED_TOKENS = 65_536  # of the states that are advanced together
+
 
 class Dynamics(MethodStage):
     name = "dynamics"
@@ -34,11 +36,6 @@ class Dynamics(MethodStage):
         super().__init__(config, data, model, place)
         self.options = config.dynamics
         self.to(place.device)
-        if config.variant == "vanilla":
-            self._standardise()
-        if model.is_second_order:
-            scale = float(self.changes.double().mean().sqrt())
-            model.set_statistics(dataclasses.replace(model.statistics, velocity_scale=scale))
         self.first = 1 if model.is_second_order else 0  # the first frame that is a state
         self.n_starts = data.n_frames - self.options.unroll - self.first
         self._check()
@@ -66,21 +63,10 @@ class Dynamics(MethodStage):
             raise ConfigError("tangent_weight and response_weight need a first-order system and linear coefficients")
         if self.options.response_weight > 0 and self.config.variant != "physics":
             raise ConfigError("response_weight needs the variant physics: the others have no responses")
-
-    def _standardise(self) -> None:
-        """Mean and spread of every channel of z, for the variant without a projector."""
-        fields, n = self.data.fields["train"], 0
-        total = squares = torch.zeros((), dtype=torch.float64, device=fields.device)
-        for part in in_pieces(len(fields), 64):
-            with torch.no_grad():
-                z = self.model.encoder.frames(fields[part]).double().flatten(0, 2)  # (tokens,D)
-            total, squares, n = total + z.sum(0), squares + z.square().sum(0), n + len(z)
-        mean = total / n
-        std = (squares / n - mean**2).clamp(min=1e-12).sqrt()
-        fitted = dataclasses.replace(
-            self.model.statistics, latent_mean=tuple(mean.tolist()), latent_std=tuple(std.tolist())
-        )
-        self.model.set_statistics(fitted)
+        if self.options.tangent_weight > 0 and self.config.variant == "direct":
+            raise ConfigError("tangent_weight needs a vector field: the variant direct has none")
+        if self.options.denominators == "per_frame" and self.model.is_second_order:
+            raise ConfigError("denominators=per_frame is for first-order systems: here errors of q and v are mixed")
 
     def trained(self) -> dict[str, nn.Module]:
         startup = {} if self.model.startup is None else {"startup": self.model.startup}
@@ -124,7 +110,7 @@ class Dynamics(MethodStage):
         return pooled_ratio(self.model.first_change(q[:, 0], self.drive("train", rows)) - change, change)
 
     def _tangent_losses(self, rows: Tensor, frame: Tensor, q: Tensor, drive: Drive) -> tuple[Tensor, dict[str, Tensor]]:
-        n = self.options.tangent_batch
+        n = max(1, self.options.tangent_batch // self.place.world)
         rows, frame, q = rows[:n], frame[:n], q[:n]
         part = Drive(drive.r[:n], self.drive("train", rows).forcing)
         u, xi = self.data.fields["train"][rows, frame], self.data.xi["train"][rows]
@@ -143,21 +129,30 @@ class Dynamics(MethodStage):
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:
-        """On valid: latent error of whole rollouts (selects), of single steps, both relative to |q|."""
+        """On at most 256 trajectories of valid: latent error of whole rollouts (selects), and of single steps."""
         sums = torch.zeros(4, dtype=torch.float64, device=self.place.device)
         n, observed = self.data.n("valid"), self.config.history
-        for part in in_pieces(n, 64):
-            rows = torch.arange(part.start, part.stop, device=self.place.device)
-            q, drive = self.q["valid"].take(rows), self.drive("valid", rows)
-            rolled = self.model.rollout(q[:, :observed], drive, q.shape[1] - observed)
+        chosen = torch.arange(0, n, max(1, n // N_SCORED), device=self.place.device)
+        for rows in chosen.split(max(1, SCORED_TOKENS // self.model.patches.n_tokens)):
+            q = self.q["valid"].take(rows)
+            rolled = self.model.rollout(q[:, :observed], self.drive("valid", rows), q.shape[1] - observed)
             sums[:2] += _squares(rolled[:, observed:], q[:, observed:])
-            states, frame = self.states(q), self.first
-            for k in range(states.shape[1] - 1):
-                time = torch.full((len(rows),), float(frame + k), device=q.device)
-                step = self.model.advance(states[:, k], time, drive, 1)[:, 0]
-                sums[2:] += _squares(step[..., : q.shape[-1]], states[:, k + 1, ..., : q.shape[-1]])
+            sums[2:] += self._step_squares(q, rows)
         errors = (sums[::2] / sums[1::2]).sqrt().tolist()
         return {"score": errors[0], "rollout_error": errors[0], "step_error": errors[1]}
+
+    def _step_squares(self, q: Tensor, rows: Tensor) -> Tensor:
+        """Squares of the errors of all single steps of some trajectories of valid, and of what they should reach."""
+        states = self.states(q)  # (B,K+1,N,S)
+        n = states.shape[1] - 1
+        time = torch.arange(n, device=q.device, dtype=torch.float32).repeat(len(rows)) + self.first  # (B*K,)
+        total = q.new_zeros(2, dtype=torch.float64)
+        now, after = states[:, :-1].flatten(0, 1), states[:, 1:].flatten(0, 1)  # (B*K,N,S)
+        every = rows.repeat_interleave(n)
+        for part in in_pieces(len(now), max(1, SCORED_TOKENS // q.shape[2])):
+            step = self.model.advance(now[part], time[part], self.drive("valid", every[part]), 1)[:, 0]
+            total += _squares(step[..., : q.shape[-1]], after[part][..., : q.shape[-1]])
+        return total
 
 
 def _squares(q_hat: Tensor, q: Tensor) -> Tensor:

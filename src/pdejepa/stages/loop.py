@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pdejepa.core.device import used_memory, without_new_code
+from pdejepa.core.device import tf32, used_memory, without_new_code
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.core.files import check_free_space, human_bytes
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
@@ -33,7 +33,7 @@ from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_
 from pdejepa.stages.guard import FiniteGuard, clip_gradients, describe_trajectories
 from pdejepa.stages.interrupts import StopRequest, stop_on_signal
 from pdejepa.stages.optim import build_optimiser
-from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
+from pdejepa.stages.plan import N_TIMED, N_WARM, PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
 from pdejepa.stages.run import append_line, read_lines, sync
@@ -101,6 +101,8 @@ class _Training:
         scores = set(score_steps(self.settings.n_scores, self.n_steps))
         stream = None if self.is_writer and self.context.show_progress else io.StringIO()
         with progress(self.n_steps - self.done, self.stage.name, "steps", stream) as bar:
+            if self.stage.scores_start and self.done == 0 and self._judge(bar):
+                self._save(True)
             for step in range(self.done, self.n_steps):
                 metrics = self._update(step, self.n_steps)
                 self.done = step + 1
@@ -162,7 +164,8 @@ class _Training:
         return bool(agree([is_better])[0])
 
     def _score(self) -> dict[str, float]:
-        with torch.no_grad(), self._autocast(), without_new_code(self.context.device):
+        """In float32, as forecasts are judged: selection must not compare rounding."""
+        with torch.no_grad(), tf32(self.context.device), without_new_code(self.context.device):
             return self.stage.score()
 
     def _is_save_due(self) -> bool:
@@ -244,7 +247,7 @@ class _Training:
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
 
         def step(number: int) -> None:
-            self._update(number, PROBE_STEPS)
+            self._update(self.stage.probe_step(number, N_WARM + N_TIMED, PROBE_STEPS), PROBE_STEPS)
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
 
@@ -253,6 +256,8 @@ class _Training:
                 self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
 
         n_steps = measure_steps(self.settings, Work(step, self._score, save, self._wait))
+        if n_steps == 1:
+            self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")
         self._renew()
         return n_steps

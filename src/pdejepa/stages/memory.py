@@ -32,6 +32,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 FREE = ("stages", "device", "compile", "precision")
 FREE_TRAINING = ("log_every", "save_seconds", "save_every", "keep")
 OWNERS = {
+    "model.field.coordinate": "align",
     "model.projector": "align",
     "model.causal_predictor": "align",
     "variant": "align",
@@ -43,11 +44,16 @@ OWNERS = {
 }
 
 
-def remember(out: Path, config: TrainConfig, is_first_rank: bool) -> None:
+def remember(
+    out: Path, config: TrainConfig, is_first_rank: bool, say: Callable[[str], object] = lambda _: None
+) -> None:
     """Store the configuration; ConfigError if a stage that was begun had another one."""
     path, now = out / "config.json", to_dict(config)
     if path.exists():
-        check(out, read_json(path).get("train", {}), now)
+        before = read_json(path).get("train", {})
+        check(out, before, now)
+        if before.get("precision") != now["precision"]:
+            say(f"precision {before.get('precision')} -> {now['precision']}: no longer exact to the last digit.")
     if is_first_rank:
         write_json(path, {"pdejepa": __version__, "torch": torch.__version__, "train": now})
 

@@ -13,7 +13,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.common import MethodStage, Place, in_pieces
 from pdejepa.stages.config import TrainConfig
@@ -24,6 +26,7 @@ from pdejepa.stages.losses import loss_dec, relative_error
 
 class Polish(MethodStage):
     name = "polish"
+    scores_start = True  # a polished model that is worse than what it began with is not kept
 
     def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
         super().__init__(config, data, model, place)
@@ -53,6 +56,10 @@ class Polish(MethodStage):
         first = min(self.options.first, last)
         return min(last, first + (last - first + 1) * step // n_steps)
 
+    def probe_step(self, number: int, n: int, n_steps: int) -> int:
+        """Rollouts grow with the step: time some of every length."""
+        return number * n_steps // n
+
     def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
         rows, n_new = self.rows(step), self.length(step, n_steps)
         frames = self._frames(step, len(rows), n_new)  # (B,observed+n_new)
@@ -74,10 +81,22 @@ class Polish(MethodStage):
     def _rollout(self, q: Tensor, rows: Tensor, start: Tensor, n_new: int) -> Tensor:
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
         drive = self.drive("train", rows)
-        if self.model.is_second_order:
+        if self.model.is_second_order and self.observed == 1:
             return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
-        new = self.model.advance(q[:, -1], start.float(), drive, n_new)
-        return torch.cat((q, new), 1)
+        state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
+        s, frames = start.float() + self.observed - 1, [q]
+        for k in range(n_new):
+            state = self._next(state, s + k, drive)
+            frames.append(state[:, None, :, : q.shape[-1]])  # (B,1,N,D)
+        return torch.cat(frames, 1)
+
+    def _next(self, state: Tensor, s: Tensor, drive: Drive) -> Tensor:
+        """The state one frame later."""
+        step = lambda y: self.model.advance(y, s, drive, 1)[:, 0]  # noqa: E731
+        if not self.options.recompute:
+            return step(state)
+        result: Tensor = checkpoint(step, state, use_reentrant=False)
+        return result
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:

@@ -10,10 +10,12 @@ Letters: B clips, T frames, C channels, N places (tokens of one frame), K tokens
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from pdejepa.core.errors import ConfigError
 from pdejepa.models.ema import update_ema
 from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.masking import MaskSampler
@@ -34,6 +36,11 @@ class Pretrain(MethodStage):
     def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
         super().__init__(config, data, model, place)
         self.options = config.pretrain
+        if self.options.one_frame_clips % place.world:
+            raise ConfigError(
+                f"pretrain.one_frame_clips must be a multiple of the {place.world} ranks, "
+                f"got {self.options.one_frame_clips}"
+            )
         sizes = config.model
         self.online = copy.deepcopy(model.encoder)
         self.sampler = MaskSampler(self.options.mask, model.patches)
@@ -56,21 +63,23 @@ class Pretrain(MethodStage):
 
     def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
         u = self._clips(step)
-        kinds = range(self.sampler.n_types)
-        if self.options.mask_types == "in_turn":
-            kinds = range(step % self.sampler.n_types, step % self.sampler.n_types + 1)
-        masked, context = self.losses(u, kinds, ("mask", step))
+        masked, context = self.losses(u, self._kinds(step), ("mask", step), self.place)
         weight = self._context_weight(step / n_steps)
         return {"loss": masked + weight * context, "loss_jepa": masked.detach(), "loss_context": context.detach()}
 
-    def losses(self, u: Tensor, kinds: range, words: tuple[object, ...]) -> tuple[Tensor, Tensor]:
-        """Mean over the mask kinds of the loss on masked and on visible tokens of the clips u (B,T,C,*grid)."""
+    def losses(
+        self, u: Tensor, kinds: Sequence[int], words: tuple[object, ...], place: Place
+    ) -> tuple[Tensor, Tensor]:
+        """Mean over the mask kinds of the loss on masked and on visible tokens of the clips u (B,T,C,*grid).
+
+        u is the share of `place` in a batch whose masks are drawn from `words`.
+        """
         width, has_levels = self.config.model.encoder.width, self.config.model.encoder.n_levels > 1
         with torch.no_grad():
             target = layer_normed(self.model.encoder(u, with_levels=has_levels), width)  # (B,T*N,L*D)
         masked, context = [], [u.new_zeros(())]
         for kind in kinds:
-            context_idx, target_idx = self._masks(kind, len(u), u.shape[1], (*words, kind))
+            context_idx, target_idx = self._masks(kind, len(u), u.shape[1], (*words, kind), place)
             seen = self.online(u, context_idx, with_levels=has_levels)  # (B,K,L*D)
             predicted, again = self.jepa_predictor(seen, context_idx, target_idx, kind)
             masked.append(loss_jepa(predicted, _gather(target, target_idx)))
@@ -89,7 +98,8 @@ class Pretrain(MethodStage):
         total, n = fields.new_zeros(()), 0
         for part in in_pieces(len(fields), self.settings.batch):
             u = fields[part]
-            masked, _ = self.losses(u, range(self.sampler.n_types), ("valid", part.start))
+            alone = Place(self.place.device)  # every rank scores all of valid
+            masked, _ = self.losses(u, range(self.sampler.n_types), ("valid", part.start), alone)
             total, n = total + masked.float() * len(u), n + len(u)
         return {"score": float(total / n), **self.health()}
 
@@ -102,10 +112,22 @@ class Pretrain(MethodStage):
         )
 
     # ---- pieces ----------------------------------------------------------------------------------------------
+    def _is_one_frame(self, step: int) -> bool:
+        every = self.options.one_frame_every
+        return every > 0 and step % every == every - 1
+
+    def _kinds(self, step: int) -> Sequence[int]:
+        """The mask types of a step: all, or one after the other, counted apart for clips and one-frame clips."""
+        n, every = self.sampler.n_types, self.options.one_frame_every
+        if self.options.mask_types == "both":
+            return range(n)
+        before = step // every if every else 0
+        return [(before if self._is_one_frame(step) else step - before) % n]
+
     def _clips(self, step: int) -> Tensor:
         """Whole trajectories, or now and then single frames (one-frame clips) of other trajectories."""
-        every, fields = self.options.one_frame_every, self.data.fields["train"]
-        if not every or step % every != every - 1:
+        fields = self.data.fields["train"]
+        if not self._is_one_frame(step):
             return fields[self.rows(step)]
         n = self.options.one_frame_clips or self.settings.batch
         draws = self.generator("frames", step)
@@ -114,17 +136,17 @@ class Pretrain(MethodStage):
         rows, frames = (own_slice(x, self.place.rank, self.place.world) for x in (rows, frames))
         return fields[rows, frames][:, None]  # (n,1,C,*grid)
 
-    def _masks(self, kind: int, n: int, n_frames: int, words: tuple[object, ...]) -> tuple[Tensor, Tensor]:
-        """Masks of this rank's clips; drawn for the whole global batch, so that ranks change nothing."""
-        draws = self.generator(*words)
-        pair = self.sampler.sample(kind, n * self.place.world, n_frames, draws)
-        rank, world = self.place.rank, self.place.world
-        return own_slice(pair[0], rank, world), own_slice(pair[1], rank, world)
+    def _masks(
+        self, kind: int, n: int, n_frames: int, words: tuple[object, ...], place: Place
+    ) -> tuple[Tensor, Tensor]:
+        """Masks of one rank's n clips; drawn for the whole global batch, so that ranks change nothing."""
+        pair = self.sampler.sample(kind, n * place.world, n_frames, self.generator(*words))
+        return own_slice(pair[0], place.rank, place.world), own_slice(pair[1], place.rank, place.world)
 
     def _context_weight(self, share: float) -> float:
         begin, end = self.options.context_ramp
-        rise = 1.0 if share >= end else (share - begin) / (end - begin)
-        return self.options.context_weight * max(0.0, rise)
+        rise = 1.0 if share >= end else (share - begin) / (end - begin) if share > begin else 0.0
+        return self.options.context_weight * rise
 
     def _distance(self, context_idx: Tensor, target_idx: Tensor) -> Tensor:
         """Distance (B,K) of every visible token to the nearest masked place, in tokens, at least 1."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pdejepa.stages.data import TrainingData, load_data
 from pdejepa.stages.decode import Decode, Reconstruct
 from pdejepa.stages.distributed import agree, end_group, start_group
 from pdejepa.stages.dynamics import Dynamics
+from pdejepa.stages.fitting import fit_latents, needs_fitting
 from pdejepa.stages.loop import run_stage
 from pdejepa.stages.memory import NEEDS, read_json, remember, restart_from
 from pdejepa.stages.polish import Polish
@@ -56,6 +57,10 @@ class Trained:
     @property
     def lineage(self) -> dict[str, str]:
         return {name: report["weights_sha256"] for name, report in self.reports.items()}
+
+    def lineage_of(self, names: Sequence[str]) -> dict[str, str]:
+        """The hashes of those of the named stages that this training has."""
+        return {name: digest for name, digest in self.lineage.items() if name in names}
 
 
 def train_stages(
@@ -98,7 +103,7 @@ class _Run:
         if self.restart and self.place.rank == 0:
             restart_from(self.out, self.restart, self.say)
         agree([0])
-        remember(self.out, self.config, self.place.rank == 0)
+        remember(self.out, self.config, self.place.rank == 0, self.say)
         begin = time.monotonic()
         data = load_data(self.config, self.device, show=self.place.rank == 0)
         self._remember_data(data)
@@ -125,12 +130,13 @@ class _Run:
                 f"{last} needs the stage {name}, which is not finished in {self.out}. "
                 f"Run it first: add {name} to --stages."
             )
+        if needs_fitting(trained.model) and name not in ("pretrain", "align"):
+            fit_latents(trained.model, data, self.out, trained.lineage_of(("pretrain", "align")), self.place.rank == 0)
         with _seeded(self.config.seed, name):
             stage = BUILD[name](self.config, data, trained.model, self.place)
         if self.device.type == "cuda" and self.config.compile:
             compile_blocks(stage)
-        lineage = trained.lineage
-        upstream = {"data": data.hash, **{need: lineage[need] for need in NEEDS[name] if need in lineage}}
+        upstream = {"data": data.hash, **trained.lineage_of(NEEDS[name])}
         context = Context(
             device=self.device,
             seed=self.config.seed,
@@ -159,7 +165,8 @@ class _Run:
         if path.exists() and read_json(path).get("hash") != data.hash:
             raise CheckpointError(
                 f"{self.out} was trained on other data (hash {str(read_json(path).get('hash'))[:8]}..., now "
-                f"{data.hash[:8]}...). Use the old data, or another --out."
+                f"{data.hash[:8]}...). Use the old data, or another --out. Data made in memory differ in their last "
+                "digits between CPU and GPU."
             )
         if self.place.rank == 0:
             write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})

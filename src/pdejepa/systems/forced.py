@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -134,7 +135,7 @@ class ForcedSystem(System):
     def forcing(self, t: float | Tensor, xi: Tensor, like: Tensor) -> Tensor:
         """F(t,x) as (B,1,N)."""
         amplitude, omega, mode, phase = self.forcing_coefficients(xi)
-        x = self.axes["x"].to(like.device)
+        x = _axis(self.n_points, self.dx, like.device)
         t = t.reshape(-1, 1) if isinstance(t, Tensor) else t  # (B,1)
         field = sine_sum(x, self.length, self._means(amplitude, mode), mode, phase + omega * t)
         return field[:, None].to(like.dtype)
@@ -146,3 +147,9 @@ class ForcedSystem(System):
 
     def _means(self, amplitude: Tensor, mode: Tensor) -> Tensor:
         return amplitude * cell_mean_factor(mode, self.n_points) if self.is_cell_mean else amplitude
+
+
+@lru_cache(maxsize=8)
+def _axis(n: int, dx: float, device: torch.device) -> Tensor:
+    """The coordinates on a device, made once: a forcing is evaluated at every stage of every step."""
+    return torch.arange(n, dtype=torch.float64, device=device) * dx

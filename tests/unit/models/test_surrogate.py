@@ -61,7 +61,12 @@ def test_every_system_and_variant_rolls_out(name: str, variant: str) -> None:
 
 @pytest.mark.parametrize("name", ["advection", "burgers", "wave_b", "gray_scott"])
 def test_variants_are_equally_large(name: str) -> None:
-    sizes = [sum(p.numel() for p in surrogate(name, variant)[0].field.parameters()) for variant in VARIANTS]
+    """Field and projector together: what a variant has to forecast with in a given latent space."""
+    sizes = []
+    for variant in VARIANTS:
+        model, _ = surrogate(name, variant)
+        parts = [part for part in (model.field, model.projector) if part is not None]
+        sizes.append(sum(p.numel() for part in parts for p in part.parameters()))
     assert max(sizes) <= 1.01 * min(sizes)
 
 
@@ -90,6 +95,38 @@ def test_network_calls_of_one_frame(integrator: str, n: int) -> None:
     model.field.register_forward_hook(lambda *_: calls.append(1))
     model.rollout(torch.randn(1, 1, 8, 16), model.drive(xi[:1]), 1)
     assert len(calls) == n
+
+
+def test_direct_jumps_of_a_second_order_system_reach_the_next_frame() -> None:
+    model, xi = surrogate("wave_b", "direct")
+    q = torch.randn(2, 2, 8, 16)
+    rolled = model.rollout(q, model.drive(xi[:2]), 1)
+    rolled[:, 2].sum().backward()
+    assert any(p.grad is not None and bool(p.grad.any()) for p in model.field.parameters())
+    assert model.rollout(q, model.drive(xi[:2]), 0).shape == q.shape
+
+
+def test_forcing_as_a_number() -> None:
+    model, xi = surrogate("heterns", forcing="scalar")
+    drive = model.drive(xi[:3])
+    assert drive.forcing is None
+    assert drive.r.shape == (3, 2)
+    torch.testing.assert_close(drive.r[:, 1], xi[:3, 1].float())
+    assert len(model.field.D_heads) == 2  # type: ignore[arg-type]
+    assert model.field.forced is None
+    assert model.rollout(torch.randn(3, 1, 16, 16), drive, 2).shape == (3, 3, 16, 16)
+    with pytest.raises(ConfigError, match="changes in time"):
+        surrogate("heat", forcing="scalar")
+
+
+def test_switches_that_would_do_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="extra term of the variant physics"):
+        surrogate("combined", "geo", film=True)
+    with pytest.raises(ConfigError, match="second order"):
+        surrogate("wave_b", time_unit="physical")
+    with pytest.raises(ConfigError, match="positive coefficients"):
+        system = systems.get("advection")
+        fit_statistics(system, torch.randn(2, 1, 1, 8), system.xi(speed=[0.0, 1.0]), "log")
 
 
 def test_second_order_starts_from_one_or_two_frames() -> None:
@@ -160,7 +197,7 @@ def test_a_given_forcing_replaces_that_of_the_parameters() -> None:
 @pytest.mark.parametrize("name", systems.NAMES)
 def test_condition_vectors(name: str) -> None:
     model, xi = surrogate(name)
-    vector = model.conditioner.vector(xi, 1.0)
+    vector = model.conditioner.vector(xi, torch.ones(6))
     assert vector.shape == (6, model.conditioner.n_conditions)
     assert torch.isfinite(vector).all()
     expected = {"combined": 3, "advection": 1, "burgers": 7, "heat": 7, "wave_b": 4, "heterns": 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import EmaConfig
 from pdejepa.stages.decode import Decode, Reconstruct
 from pdejepa.stages.dynamics import Dynamics
+from pdejepa.stages.fitting import fit_latents
 from pdejepa.stages.polish import Polish
 from pdejepa.stages.pretrain import Pretrain, place_distances
 from pdejepa.stages.tangents import field_tangents, latent_tangents
@@ -84,7 +86,7 @@ def test_one_batch_can_be_overfitted(
 def test_masked_tokens_do_not_reach_the_student() -> None:
     stage = build(Pretrain)
     u = stage.data.fields["train"][:4].clone()
-    context_idx, target_idx = stage._masks(0, 4, u.shape[1], ("mask", 0, 0))
+    context_idx, target_idx = stage._masks(0, 4, u.shape[1], ("mask", 0, 0), stage.place)
     seen = stage.online(u, context_idx)
     patches = stage.model.patches
     tokens = patches.split(u).flatten(1, 2).clone()  # (B,T*N,p)
@@ -234,20 +236,74 @@ def test_polishing_lengthens_its_rollouts() -> None:
     assert int(frames.max()) < 14
 
 
-def test_vanilla_standardises_the_latents() -> None:
-    stage = build(Dynamics, "advection", "variant=vanilla")
+def test_vanilla_standardises_the_latents(tmp_path: Path) -> None:
+    config, data, model = small_training("advection", "variant=vanilla")
+    fit_latents(model, data, tmp_path, {"pretrain": "a"}, is_writer=True)
+    stage = Dynamics(config, data, model, Place(CPU))
     q = stage.q["train"].take(torch.arange(8)).flatten(0, 2)
     assert stage.model.projector is None
     torch.testing.assert_close(q.mean(0), torch.zeros(16), atol=1e-4, rtol=0)
     torch.testing.assert_close(q.std(0, unbiased=False), torch.ones(16), atol=1e-3, rtol=0)
 
 
-def test_the_velocity_scale_is_the_rms_change() -> None:
-    stage = build(Dynamics, "wave_b")
-    q = stage.q["train"].take(torch.arange(8))
+def test_the_velocity_scale_is_the_rms_change_and_is_kept(tmp_path: Path) -> None:
+    config, data, model = small_training("wave_b")
+    fit_latents(model, data, tmp_path, {"align": "a"}, is_writer=True)
+    q = Dynamics(config, data, model, Place(CPU)).q["train"].take(torch.arange(8))
     rms = float(q.diff(dim=1).square().mean().sqrt())
-    assert stage.model.statistics.velocity_scale == pytest.approx(rms, rel=1e-4)
-    assert stage.model.field.velocity_scale == stage.model.statistics.velocity_scale
+    assert model.statistics.velocity_scale == pytest.approx(rms, rel=1e-4)
+    assert model.field.velocity_scale == model.statistics.velocity_scale
+    perturb(model.encoder)
+    fit_latents(model, data, tmp_path, {"align": "a"}, is_writer=True)
+    assert model.statistics.velocity_scale == pytest.approx(rms, rel=1e-4)  # the same stages: read, not fitted again
+    fit_latents(model, data, tmp_path, {"align": "b"}, is_writer=True)
+    assert model.statistics.velocity_scale != pytest.approx(rms, rel=1e-4)
+
+
+def test_reconstruct_starts_from_a_fresh_decoder() -> None:
+    config, data, model = small_training()
+    torch.manual_seed(3)
+    fresh = Reconstruct(config, data, model, Place(CPU))
+    perturb(model.decoder)
+    torch.manual_seed(3)
+    again = Reconstruct(config, data, model, Place(CPU))
+    pairs = zip(fresh.decoder.parameters(), again.decoder.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "on_the_fly"])
+def test_latents_are_float32_even_in_mixed_precision(dtype: str) -> None:
+    stage = build(Dynamics, "advection", f"latents={dtype}")
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = stage.q["train"].take(torch.arange(4))
+    exact = stage.model.encode(stage.data.fields["train"][:4])
+    torch.testing.assert_close(mixed, exact, rtol=0, atol=1e-5)
+
+
+def test_recomputing_changes_nothing_but_memory() -> None:
+    plain = build(Polish, "burgers", "polish.first=3")
+    again = build(Polish, "burgers", "polish.first=3", "polish.recompute=true")
+    for stage in (plain, again):
+        perturb(stage.model.field, 0.05)
+        stage(2, 10)["loss"].backward()
+    for a, b in zip(plain.model.field.parameters(), again.model.field.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_the_probe_of_polishing_sees_all_lengths() -> None:
+    stage = build(Polish)
+    lengths = [stage.length(stage.probe_step(k, 13, 1000), 1000) for k in range(13)]
+    assert min(lengths) == 2
+    assert max(lengths) >= 12
+
+
+def test_mask_types_in_turn_are_counted_apart() -> None:
+    words = ("pretrain.mask_types=in_turn", "pretrain.one_frame_every=2")
+    stage = build(Pretrain, "advection", *words)
+    kinds = {True: [], False: []}
+    for step in range(8):
+        kinds[stage._is_one_frame(step)] += list(stage._kinds(step))
+    assert kinds == {False: [0, 1, 0, 1], True: [0, 1, 0, 1]}
 
 
 def test_denominators_per_frame() -> None:

@@ -60,7 +60,8 @@ def evaluate(
         errors = run(forecaster, chosen, dataset, n, observed, bar.advance)
     result = make_result(forecaster, errors, observed)
     _print(result)
-    _record(forecaster, result, out, is_usual=observed in (None, forecaster.surrogate.history))
+    is_usual = observed in (None, forecaster.surrogate.history)
+    _record(forecaster, result, out, is_usual, "" if data is None else data.resolve().name)
 
 
 def _splits(forecaster: Forecaster, data: Dataset | None, text: str | None) -> list[str]:
@@ -95,8 +96,11 @@ def _print(result: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is_usual: bool) -> None:
-    """Write the record, and bring a model of our own up to date; one that came with the package stays as it is."""
+def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is_usual: bool, source: str) -> None:
+    """Write the record, and bring a model of our own up to date; one that came with the package stays as it is.
+
+    The card tells errors on the model's own splits; those on a data set of another name stay in the record.
+    """
     from pdejepa.evaluate.results import brief_errors, result_name, write_result
     from pdejepa.forecast.checkpoint import record_errors
     from pdejepa.forecast.locate import run_folder, shipped_models
@@ -108,9 +112,11 @@ def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is
         name = result_name(result)
         if not is_usual:
             name = name.replace(".json", f"-observed{result['observed_frames']}.json")
+        if source:
+            name = name.replace(".json", f"-on-{source}.json")
         out = run_folder(folder) / "results" / name
     if out is not None:
         write_result(result, out)
         typer.echo(f"Recorded in {out}")
-    if is_own and is_usual:
+    if is_own and is_usual and not source:
         record_errors(forecaster.surrogate, folder, brief_errors(result["errors"]))
