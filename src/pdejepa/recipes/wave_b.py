@@ -17,7 +17,7 @@ PAPER = PaperColumn(
     history=2,
 )
 FAST = FastColumn(history=2)
-TINY = TinyColumn(history=2, steps=(100, 30, 2400, 300, 60))
+TINY = TinyColumn(history=2, steps=(100, 30, 3000, 300, 60))
 
 
 def paper() -> TrainConfig:
