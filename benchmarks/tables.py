@@ -3,6 +3,7 @@
     python benchmarks/tables.py docs/lab.md
 
 A document holds `<!-- table: results/generate-h200.json -->` ... `<!-- end -->`; what stands between them is replaced.
+The name may be a pattern (`results/*-tiny-s0.json`): all files that fit make one table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MARKED = re.compile(r"(<!-- table: (?P<file>[\w./-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- table: (?P<file>[\w./*-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def generation_table(report: dict[str, Any]) -> str:
@@ -68,14 +69,50 @@ def _line(cells: Any) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
+def error_table(results: list[dict[str, Any]]) -> str:
+    """One row per model and split: the error, that of repeating the first frame, and how long the training took."""
+    head = ("system", "recipe", "split", "trajectories", "relative L2", "joint", "repeat first", "seconds", "on")
+    lines = [_line(head), _line(["---"] * len(head))]
+    for result in results:
+        for split, found in result["errors"].items():
+            errors = (_percent(found[key]) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
+            seconds = f"{result['seconds']['total']:.0f}"
+            cells = (result["system"], result["recipe"], split, found["n"], *errors, seconds, result["device"])
+            lines.append(_line(cells))
+    return "\n".join(lines) + "\n"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.3g} %"
+
+
+def training_table(report: dict[str, Any]) -> str:
+    """One row per system and stage: speed, use of the machine, ratio to running plainly."""
+    kinds = ", ".join(f"{kind} {value:g}" for kind, value in report["peak_tflops"].items())
+    head = ("system", "stage", "batch", "ms per step", "samples/s", "TFLOP/s", "of peak", "ratio to plain", "time in")
+    where = f"{report['device']}, torch {report['torch']}, recipe {report['recipe']}"
+    lines = [f"{where}; matrix products reach {kinds} TFLOP/s.", "", _line(head), _line(["---"] * len(head))]
+    for row in report["rows"]:
+        shares = ", ".join(f"{kind} {share:.0%}" for kind, share in row["time"].items() if share)
+        numbers = [row[key] for key in ("system", "stage", "batch", "ms_per_step", "samples_per_s", "tflops")]
+        lines.append(_line((*numbers, f"{row['share_of_peak']:.1%}", f"{row['ratio_to_plain']:g}x", shares)))
+    return "\n".join(lines) + "\n"
+
+
+def table(pattern: str) -> str:
+    """The table of the file, or of all files, that a mark names."""
+    reports = [json.loads(path.read_text()) for path in sorted(Path().glob(pattern))]
+    if not reports:
+        raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
+    if "errors" in reports[0]:
+        return error_table(reports)
+    return training_table(reports[0]) if "peak_tflops" in reports[0] else generation_table(reports[0])
+
+
 def main() -> None:
     for name in sys.argv[1:]:
         document = Path(name)
-        text = MARKED.sub(
-            lambda match: match[1] + generation_table(json.loads(Path(match["file"]).read_text())) + match[3],
-            document.read_text(),
-        )
-        document.write_text(text)
+        document.write_text(MARKED.sub(lambda match: match[1] + table(match["file"]) + match[3], document.read_text()))
 
 
 if __name__ == "__main__":

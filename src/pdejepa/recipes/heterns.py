@@ -22,7 +22,7 @@ PAPER = PaperColumn(
     latents="bfloat16",
 )
 FAST = LARGE
-TINY = replace(FLAT, counts=(150, 15), switches=(("n_points", 32), ("solver_grid", 64)))
+TINY = replace(FLAT, steps=(100, 30, 1500, 300, 60), counts=(150, 15), switches=(("n_points", 32), ("solver_grid", 64)))
 
 
 def paper() -> TrainConfig:

@@ -12,7 +12,9 @@
         timings.jsonl         seconds spent on the stage over all tries; never compared
         final/                weights.safetensors state.json manifest.json   the selected weights
         done.json             steps, selected step, hash of the weights, upstream hashes, seconds; written last
+      latents.json            what was fitted on latents (variant vanilla, second-order systems)
       model/                  the finished checkpoint, for forecasts
+      model-four-stages/      the same before polishing, if it was polished
       .lock                   one process per run
 
 Lines of metrics.jsonl: {"step": 20, "train": {"loss": 0.1, ...}} and {"step": 50, "valid": {"score": 0.2, ...}}, where
@@ -25,14 +27,12 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pdejepa.core.errors import ResourceError
-from pdejepa.core.files import is_disk_full, lock, write_aside
-from pdejepa.stages.base import Say, silent
+from pdejepa.core.files import is_disk_full, write_aside
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,6 @@ class RunFolder:
 
     def stage(self, name: str) -> Path:
         return self.root / name
-
-    def lock(self, wait: bool = True, say: Say = silent) -> AbstractContextManager[None]:
-        """Hold the run for writing.  Whoever trains must hold it; only rank 0 takes it."""
-        return lock(self.root, wait=wait, say=say)
 
 
 def append_line(path: Path, data: Mapping[str, Any]) -> None:

@@ -239,8 +239,6 @@ def test_paths_of_a_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert (folder.config.name, folder.data.name, folder.model.name) == ("config.json", "data.json", "model")
     assert folder.stage("align") == tmp_path / "align"
-    with folder.lock():
-        assert (tmp_path / ".lock").exists()
 
 
 def test_cutting_metrics_back(tmp_path: Path) -> None:
