@@ -19,7 +19,7 @@ PAPER = PaperColumn(
     latents="bfloat16",
 )
 FAST = replace(LARGE, mask_scales=(0.12, 0.60))
-TINY = replace(FLAT, steps=(100, 30, 2500, 300, 60), counts=(240, 20), switches=(("n_points", 32),))
+TINY = replace(FLAT, steps=(100, 30, 1000, 300, 60), counts=(240, 20), switches=(("n_points", 32),))
 
 
 def paper() -> TrainConfig:
