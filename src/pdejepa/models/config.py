@@ -107,16 +107,19 @@ class FieldConfig:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """`widths` of the maps, finest last; `scales` are the upsampling factors between them, with product `patch`."""
+    """`widths` of the maps, finest last; `scales` are the upsampling factors between them, with product `patch`.
+
+    The style `patches` has no scales: a token becomes its patch at once, and all maps are as fine as the grid.
+    """
 
     widths: tuple[int, ...] = (192, 128, 96)
     n_blocks: int = 1
-    style: Literal["residual", "plain"] = "residual"
+    style: Literal["residual", "plain", "patches"] = "residual"
     scales: tuple[int, ...] = (2, 2)
 
     def __post_init__(self) -> None:
         problems = [*_sizes(self, "n_blocks"), *_choices(self)]
-        if any(width < 1 for width in self.widths):
+        if not self.widths or any(width < 1 for width in self.widths):
             problems.append(f"widths must be 1 or more each, got {self.widths}.")
         if any(scale not in range(1, MAX_SCALE + 1) for scale in self.scales):
             problems.append(f"scales must be 1 or 2 each, got {self.scales}.")
@@ -141,7 +144,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         product = math.prod(self.decoder.scales)
-        if product != self.encoder.patch:
+        if product != self.encoder.patch and self.decoder.style != "patches":
             raise ConfigError(
                 f"The product of decoder.scales must be encoder.patch = {self.encoder.patch}, got {product} "
                 f"from {self.decoder.scales}."

@@ -2,6 +2,7 @@
 
     residual   LayerNorm, Linear, residual blocks, then for each scale: upsample, residual blocks; conv3 to the channels
     plain      conv3 GELU, then for each scale: upsample, conv3 GELU; further conv3 GELU; conv3 to the channels
+    patches    LayerNorm, Linear from a token to its patch, residual blocks on the full grid; conv3 to the channels
 
 Tokens are first scaled to mean 0 and variance 1 over D.  Residual block:
 
@@ -45,14 +46,16 @@ class Decoder(nn.Module):
         _check(config, patches, padding)
         self.patches, self.n_channels, self.width = patches, n_channels, width
         self.to_map = nn.Sequential()  # on tokens, before they become a map
+        self.has_whole_patches = config.style == "patches"
         axes = (2, 3)[-patches.ndim :]
-        if config.style == "residual":
-            self.to_map = nn.Sequential(nn.LayerNorm(width, eps=EPS), nn.Linear(width, config.widths[0]))
-            layers = _residual_layers(config, padding, axes)
-        else:
+        if config.style == "plain":
             layers = _plain_layers(config, padding, axes, width)
+        else:
+            n_points = patches.patch**patches.ndim if self.has_whole_patches else 1
+            self.to_map = nn.Sequential(nn.LayerNorm(width, eps=EPS), nn.Linear(width, config.widths[0] * n_points))
+            layers = _residual_layers(config, padding, axes)
         self.layers = nn.Sequential(*layers, Conv3(config.widths[-1], n_channels, padding, axes))
-        if config.style == "residual":
+        if config.style != "plain":
             init_weights(self)
 
     def forward(self, q: Tensor) -> Tensor:
@@ -62,10 +65,17 @@ class Decoder(nn.Module):
             raise DataError(f"The decoder expects (..., {patches.n_tokens}, {self.width}); got {tuple(q.shape)}.")
         x = q.reshape(-1, *q.shape[-2:])  # (B,N,D)
         x = self.to_map(nn.functional.layer_norm(x, (self.width,), eps=EPS))  # (B,N,w)
-        rows = (1,) * (2 - patches.ndim)
-        x = x.reshape(x.shape[0], *rows, *patches.tokens, x.shape[-1])  # (B,X,Y,w) or (B,1,X,w)
-        u = self.layers(x.permute(0, 3, 1, 2))  # (B,C,X,Y) or (B,C,1,X), channels last in memory
+        u = self.layers(self._map(x))  # (B,C,X,Y) or (B,C,1,X)
         return u.reshape(*q.shape[:-2], self.n_channels, *patches.grid)
+
+    def _map(self, x: Tensor) -> Tensor:
+        """Tokens (B,N,w) as a map (B,w,X,Y) or (B,w,1,X), channels last in memory."""
+        patches, rows = self.patches, (1,) * (2 - self.patches.ndim)
+        if self.has_whole_patches:
+            x = patches.join(x)  # (B,w,*grid), w now counts the features of a point
+            return x.reshape(*x.shape[:2], *rows, *patches.grid).contiguous(memory_format=torch.channels_last)
+        x = x.reshape(x.shape[0], *rows, *patches.tokens, x.shape[-1])  # (B,X,Y,w) or (B,1,X,w)
+        return x.permute(0, 3, 1, 2)
 
 
 class Conv3(nn.Conv2d):
@@ -131,8 +141,9 @@ def extend(x: Tensor, axis: int, edges: str) -> Tensor:
 
 def _residual_layers(config: DecoderConfig, padding: Padding, axes: Sequence[int]) -> list[nn.Module]:
     widths = config.widths
+    scales = (1,) * (len(widths) - 1) if config.style == "patches" else config.scales
     layers: list[nn.Module] = [ResidualBlock(widths[0], widths[0], padding, axes) for _ in range(config.n_blocks)]
-    for n_in, n_out, scale in zip(widths[:-1], widths[1:], config.scales, strict=True):
+    for n_in, n_out, scale in zip(widths[:-1], widths[1:], scales, strict=True):
         layers += [Upsample(padding, axes)] if scale == 2 else []
         layers.append(ResidualBlock(n_in, n_out, padding, axes))
         layers += [ResidualBlock(n_out, n_out, padding, axes) for _ in range(config.n_blocks - 1)]
@@ -153,7 +164,7 @@ def _check(config: DecoderConfig, patches: PatchGrid, padding: str) -> None:
         raise ConfigError(f"The decoder works on one or two axes of space; got the grid {patches.grid}.")
     if padding not in ("circular", "zeros", "reflect"):
         raise ConfigError(f"padding must be 'circular', 'zeros' or 'reflect'; got {padding!r}.")
-    if math.prod(config.scales) != patches.patch:
+    if config.style != "patches" and math.prod(config.scales) != patches.patch:
         raise ConfigError(
             f"The product of scales must be the patch of {patches.patch} points; got {config.scales}."
         )

@@ -20,7 +20,7 @@ LINE = PatchGrid((40,), 4, (True,))
 PLANE = PatchGrid((16, 24), 4, (True, True))
 GRIDS = pytest.mark.parametrize("patches", [LINE, PLANE])
 PADDINGS = pytest.mark.parametrize("padding", ["circular", "zeros", "reflect"])
-STYLES = pytest.mark.parametrize("style", ["residual", "plain"])
+STYLES = pytest.mark.parametrize("style", ["residual", "plain", "patches"])
 
 
 def build(patches: PatchGrid, style: Any, padding: Any = "circular", **changes: Any) -> Decoder:
@@ -214,3 +214,14 @@ def test_decoders_that_cannot_work_are_refused(patches: PatchGrid, padding: Any,
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(DataError, match=r"expects \(..., 10, 12\); got \(2, 10, 11\)"):
         build(LINE, "plain")(torch.zeros(2, 10, 11))
+
+
+@torch.no_grad()
+@GRIDS
+def test_whole_patches_carry_what_lies_inside_them(patches: PatchGrid) -> None:
+    """Equal tokens everywhere still make a field that varies inside a patch, which linear upsampling cannot."""
+    q = torch.randn(1, 1, WIDTH).expand(1, patches.n_tokens, WIDTH)
+    spread = {style: float(build(patches, style)(q).std()) for style in ("patches", "residual")}
+    assert spread["patches"] > 1e-3
+    field = build(patches, "residual")(q)
+    assert float((field - field.mean(tuple(range(2, field.ndim)), keepdim=True)).abs().max()) < 1e-4
