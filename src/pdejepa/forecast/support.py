@@ -74,6 +74,9 @@ class Support:
         """Whether everything that can be judged lies within the training data."""
         return self.n_frames <= self.trained_frames and all(place.side == "inside" for place in self.places)
 
+    def __str__(self) -> str:
+        return " ".join(self.sentences) or "Inside the training ranges."
+
     @property
     def sentences(self) -> tuple[str, ...]:
         """One sentence for each extrapolation, then what could not be checked; empty for a plain request."""

@@ -90,3 +90,12 @@ def test_horizon_and_own_forcing() -> None:
     own = judge(named, {"forcing_mode_1": (1.0, 3.0), "diffusivity": (0.5, 2.0)}, 2, 2, has_own_forcing=True)
     assert own.is_inside
     assert own.sentences == ("Not checked: whether the given forcing field resembles the training data's.",)
+
+
+def test_printing_it_says_it() -> None:
+    ranges = {"speed": (0.0, 4.0)}
+    inside = judge({"speed": torch.tensor([1.0])}, ranges, 14, 14, False)
+    outside = judge({"speed": torch.tensor([6.0])}, ranges, 14, 14, False)
+    assert str(inside) == "Inside the training ranges."
+    assert str(outside) == " ".join(outside.sentences)
+    assert "Extrapolating" in str(outside)
