@@ -45,6 +45,12 @@ def derive_key(*words: object) -> tuple[int, int]:
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
 
 
+def derive_seed(*words: object) -> int:
+    """The same as a whole number from 0 to 2^63-1, for generators of PyTorch."""
+    low, high = derive_key(*words)
+    return (high & 0x7FFFFFFF) << 32 | low
+
+
 @dataclass(frozen=True)
 class Draws:
     """The random numbers of some rows (trajectories or environments) for one purpose.

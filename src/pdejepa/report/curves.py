@@ -24,6 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from pdejepa.draw.colours import diverging, sequential
 from pdejepa.draw.panels import GREY, NORMAL, SMALL, label_axes, new_figure
 from pdejepa.report.content import Plain, StageContent, number, series
+from pdejepa.stages.health import HIGH_COSINE, HIGH_PLACE, LOW_READ, LOW_SPREAD, low_rank
 
 WIDTH, HEIGHT = 4.3, 2.7  # inches
 MAX_POINTS = 1500  # of one curve; of more, the extremes of equal pieces are drawn
@@ -99,8 +100,6 @@ def _ring() -> dict[str, Any]:
 
 
 # ---- health of the encoder -------------------------------------------------------------------------------------
-# Where the verdict of `stages.health.judge` turns.
-LOW_SPREAD, HIGH_COSINE, HIGH_PLACE, LOW_READ = 0.2, 0.95, 0.8, 0.2
 SPREAD = "How much a feature varies. Good: near 1 and steady; falling towards 0 is a collapse."
 RANK = "How many of {} directions the features fill. Good: rising to tens; near 1 is a collapse."
 COSINE = "Whether features point the same way. Good: well below 1."
@@ -109,11 +108,6 @@ READ = (
     "What a linear map can read from the features: the field u, the parameters xi. 1 is perfect, 0 is guessing the "
     f"mean. Values below {LOWEST_R2:g} are drawn there, as triangles."
 )
-
-
-def low_rank(width: int) -> float:
-    """Fewer directions than these count as a collapse."""
-    return min(8.0, width / 4)
 
 
 def health_charts(valid: Sequence[Plain], width: int | None) -> list[Chart]:

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.batches import in_pieces
+from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
-from pdejepa.stages.latents import Latents, storage
+from pdejepa.stages.latents import Latents
 from pdejepa.stages.losses import angle_error, loss_anchor, loss_dyn, loss_geo, turning_angle
 
 
@@ -38,15 +39,11 @@ class Align(MethodStage):
     @cached_property
     def z(self) -> dict[str, Latents]:
         """Frame-wise features of both splits; made when they are first needed."""
-        kind, encode = storage(self.config.latents), self.model.encoder.frames
-        return {split: Latents(fields, encode, kind) for split, fields in self.data.fields.items()}
+        return self.latents(self.model.encoder.frames)
 
     def trained(self) -> dict[str, nn.Module]:
         assert self.model.projector is not None
         return {"projector": self.model.projector, "causal_predictor": self.causal_predictor}
-
-    def saved(self) -> dict[str, nn.Module]:
-        return self.trained()
 
     def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
         rows = self.rows(step)

@@ -10,16 +10,13 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.core.seeds import derive_key
+from pdejepa.core.seeds import derive_seed
 from pdejepa.stages.distributed import rank_slice
 
 
 def generator(device: torch.device, *words: object) -> torch.Generator:
     """A generator whose numbers depend on the words only (and on the kind of device)."""
-    low, high = derive_key(*words)
-    result = torch.Generator(device=device)
-    result.manual_seed((high & 0x7FFFFFFF) << 32 | low)
-    return result
+    return torch.Generator(device=device).manual_seed(derive_seed(*words))
 
 
 class Shuffles:
@@ -50,3 +47,8 @@ class Shuffles:
 def own_slice(rows: Tensor, rank: int, world: int) -> Tensor:
     """The part of a global batch that this rank works on."""
     return rows[rank_slice(len(rows), rank, world)]
+
+
+def in_pieces(n: int, size: int) -> list[slice]:
+    """0..n in slices of at most `size`."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.core.errors import ConfigError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Stage
 from pdejepa.stages.batches import Shuffles, generator, own_slice
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
+from pdejepa.stages.latents import Encode, Latents, storage
+from pdejepa.stages.losses import relative_error
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,6 @@ class MethodStage(Stage):
 
     def __init__(self, config: TrainConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
         super().__init__(getattr(config, self.name).training, data.n("train"))
-        if self.settings.batch % place.world:
-            raise ConfigError(
-                f"{self.name}.training.batch must be a multiple of the {place.world} ranks, got {self.settings.batch}"
-            )
         self.config, self.data, self.place = config, data, place
         self.model = model
         self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
@@ -42,7 +39,7 @@ class MethodStage(Stage):
     def rows(self, step: int) -> Tensor:
         """This rank's part of the samples of a step."""
         rows = self.shuffles.take(step, self.settings.batch)
-        return own_slice(rows, self.place.rank, self.place.world)
+        return self.own(rows)
 
     def trajectories(self, step: int) -> list[int]:
         return [int(row) for row in self.shuffles.take(step, self.settings.batch)]
@@ -59,7 +56,17 @@ class MethodStage(Stage):
         moved = {id(module) for module in self.saved().values()}
         return {name: part for name, part in self.model.named_children() if id(part) not in moved}
 
+    # ---- what several stages need ------------------------------------------------------------------------------
+    def own(self, drawn: Tensor) -> Tensor:
+        """This rank's part of something drawn for the whole global batch."""
+        return own_slice(drawn, self.place.rank, self.place.world)
 
-def in_pieces(n: int, size: int) -> list[slice]:
-    """0..n in slices of at most `size`."""
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    def latents(self, encode: Encode) -> dict[str, Latents]:
+        """Latents of both splits, kept or made on the fly as the configuration says."""
+        kind = storage(self.config.latents)
+        return {split: Latents(fields, encode, kind) for split, fields in self.data.fields.items()}
+
+    def forecast_error(self, u_hat: Tensor, u: Tensor) -> Tensor:
+        """Relative error (B,C) of the forecast frames of normalised fields (B,T,C,*grid), in physical units."""
+        first = self.config.history
+        return relative_error(*(self.model.denormalise(x)[:, first:] for x in (u_hat, u)))

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.batches import in_pieces
+from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import DecodeConfig, TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents, storage
-from pdejepa.stages.losses import loss_dec, relative_error
+from pdejepa.stages.losses import loss_dec
 
 ROLLED_TOKENS = 65_536  # of one frame of the trajectories that are rolled out together
 
@@ -61,17 +62,13 @@ class Decode(MethodStage):
     def trained(self) -> dict[str, nn.Module]:
         return {"decoder": self.decoder}
 
-    def saved(self) -> dict[str, nn.Module]:
-        return self.trained()
-
     def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
         rows = self.rows(step)
         n, wanted = self.data.n_frames, self.options.frames
         if not wanted or wanted >= n:
             return {"loss": loss_dec(self.decoder(self.q["train"].take(rows)), self.data.fields["train"][rows])}
         order = torch.rand((self.settings.batch, n), generator=self.generator("frames", step), device=rows.device)
-        start = self.place.rank * len(rows)
-        frames = order[start : start + len(rows)].argsort(1)[:, :wanted]  # (B,wanted)
+        frames = self.own(order).argsort(1)[:, :wanted]  # (B,wanted)
         u = self.data.fields["train"][rows[:, None], frames]
         return {"loss": loss_dec(self.decoder(self.q["train"].take(rows, frames)), u)}
 
@@ -81,13 +78,8 @@ class Decode(MethodStage):
         fields, errors = self.data.fields["valid"], []
         for part in in_pieces(len(fields), 32):
             rows = torch.arange(part.start, part.stop, device=fields.device)
-            errors.append(self._error(self.decoder(self.q["valid"].take(rows)), fields[part]))
+            errors.append(self.forecast_error(self.decoder(self.q["valid"].take(rows)), fields[part]))
         return {"score": float(torch.cat(errors).mean())}
-
-    def _error(self, u_hat: Tensor, u: Tensor) -> Tensor:
-        first = self.config.history
-        physical = (self.model.denormalise(x)[:, first:] for x in (u_hat, u))
-        return relative_error(*physical)  # (B,C)
 
 
 class Reconstruct(Decode):

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from pdejepa.core.errors import ConfigError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.batches import Shuffles
-from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.batches import Shuffles, in_pieces
+from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
-from pdejepa.stages.latents import Latents, storage
+from pdejepa.stages.latents import Latents
 from pdejepa.stages.losses import loss_step, pooled_ratio
 from pdejepa.stages.tangents import latent_tangents
 
@@ -45,8 +45,7 @@ class Dynamics(MethodStage):
     @cached_property
     def q(self) -> dict[str, Latents]:
         """Latents of both splits; made when they are first needed."""
-        kind = storage(self.config.latents)
-        return {split: Latents(fields, self.model.encode, kind) for split, fields in self.data.fields.items()}
+        return self.latents(self.model.encode)
 
     @cached_property
     def changes(self) -> Tensor:
@@ -71,9 +70,6 @@ class Dynamics(MethodStage):
     def trained(self) -> dict[str, nn.Module]:
         startup = {} if self.model.startup is None else {"startup": self.model.startup}
         return {"field": self.model.field, **startup}
-
-    def saved(self) -> dict[str, nn.Module]:
-        return self.trained()
 
     def trajectories(self, step: int) -> list[int]:
         return [sample // self.n_starts for sample in super().trajectories(step)]

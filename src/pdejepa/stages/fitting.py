@@ -19,7 +19,7 @@ from pdejepa.core.device import tf32
 from pdejepa.core.files import write_json
 from pdejepa.models.condition import Statistics
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.common import in_pieces
+from pdejepa.stages.batches import in_pieces
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.memory import read_json
 

@@ -24,6 +24,7 @@ from pdejepa.models.patches import PatchGrid
 
 MAX_TRAJECTORIES = 64
 MAX_TOKENS = 8192
+LOW_SPREAD, HIGH_COSINE, HIGH_PLACE, LOW_READ = 0.2, 0.95, 0.8, 0.2  # where features stop being healthy
 
 
 @dataclass(frozen=True)
@@ -114,20 +115,24 @@ class Verdict:
         return f"{text}. {self.advice}" if self.advice else f"{text} ({self.reason})"
 
 
+def low_rank(width: int) -> float:
+    """The rank below which features of this width count as collapsed."""
+    return min(8.0, width / 4)
+
+
 def judge(health: dict[str, float], width: int) -> Verdict:
     """Put the numbers of `HealthCheck.measure` into words."""
     gentler = "Lower the learning rate, or let the teacher move more slowly (pretrain.ema), and start again."
-    low_rank = min(8.0, width / 4)
-    if health["channel_std"] < 0.2:
+    if health["channel_std"] < LOW_SPREAD:
         return Verdict("collapsing", f"features hardly vary (channel spread {health['channel_std']:.2f})", gentler)
-    if health["cosine"] > 0.95:
+    if health["cosine"] > HIGH_COSINE:
         return Verdict("collapsing", f"features point the same way (mean cosine {health['cosine']:.2f})", gentler)
-    if health["share_place"] > 0.8:
+    if health["share_place"] > HIGH_PLACE:
         reason = f"{100 * health['share_place']:.0f} % of the variance tells the place, not the state"
         return Verdict("position-only", reason, "Use ring positions on periodic axes, or a context loss.")
-    if health["rank"] < low_rank:
+    if health["rank"] < low_rank(width):
         return Verdict("collapsing", f"features fill only {health['rank']:.1f} of {width} directions", gentler)
-    if health["read_u"] < 0.2:
+    if health["read_u"] < LOW_READ:
         reason = f"the field can hardly be read from the features (R^2 {health['read_u']:.2f})"
         return Verdict("collapsing", reason, "Train longer, or add a context loss (pretrain.context_weight=0.5).")
     return Verdict("healthy", f"rank {health['rank']:.0f} of {width}, field read-out R^2 {health['read_u']:.2f}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.device import tf32, without_new_code
-from pdejepa.stages.common import in_pieces
+from pdejepa.stages.batches import in_pieces
 
 PIECE = 4_000_000  # field values encoded at once
 Encode = Callable[[Tensor], Tensor]  # fields (B,T,C,*grid) -> latents (B,T,N,D)

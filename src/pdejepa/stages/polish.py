@@ -17,11 +17,12 @@ from torch.utils.checkpoint import checkpoint
 
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.batches import in_pieces
+from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
-from pdejepa.stages.latents import Latents, storage
-from pdejepa.stages.losses import loss_dec, relative_error
+from pdejepa.stages.latents import Latents
+from pdejepa.stages.losses import loss_dec
 
 
 class Polish(MethodStage):
@@ -37,17 +38,13 @@ class Polish(MethodStage):
     @cached_property
     def q(self) -> dict[str, Latents]:
         """True latents of both splits; made when they are first needed."""
-        kind = storage(self.config.latents)
-        return {split: Latents(fields, self.model.encode, kind) for split, fields in self.data.fields.items()}
+        return self.latents(self.model.encode)
 
     def trained(self) -> dict[str, nn.Module]:
         parts = {"field": self.model.field, "decoder": self.model.decoder}
         if self.model.startup is not None and self.observed == 1:
             parts["startup"] = self.model.startup
         return parts
-
-    def saved(self) -> dict[str, nn.Module]:
-        return self.trained()
 
     def length(self, step: int, n_steps: int) -> int:
         """New frames of a rollout at this step."""
@@ -62,12 +59,12 @@ class Polish(MethodStage):
 
     def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
         rows, n_new = self.rows(step), self.length(step, n_steps)
-        frames = self._frames(step, len(rows), n_new)  # (B,observed+n_new)
+        frames = self._frames(step, n_new)  # (B,observed+n_new)
         q = self.q["train"].take(rows, frames[:, : self.observed])
         u_hat = self.model.decode(self._rollout(q, rows, frames[:, 0], n_new))
         return {"loss": loss_dec(u_hat, self.data.fields["train"][rows[:, None], frames])}
 
-    def _frames(self, step: int, n_rows: int, n_new: int) -> Tensor:
+    def _frames(self, step: int, n_new: int) -> Tensor:
         """Frame numbers of every row; start-up heads know frame 0 only, so they always begin there."""
         width = self.observed + n_new
         n_starts = self.data.n_frames - width + 1
@@ -75,8 +72,7 @@ class Polish(MethodStage):
             n_starts = 1
         draws = self.generator("start", step)
         start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.place.device)
-        own = start[self.place.rank * n_rows : (self.place.rank + 1) * n_rows]
-        return own[:, None] + torch.arange(width, device=own.device)
+        return self.own(start)[:, None] + torch.arange(width, device=start.device)
 
     def _rollout(self, q: Tensor, rows: Tensor, start: Tensor, n_new: int) -> Tensor:
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
@@ -106,6 +102,5 @@ class Polish(MethodStage):
             rows = torch.arange(part.start, part.stop, device=fields.device)
             q = self.q["valid"].take(rows, slice(0, observed))
             u_hat = self.model.decode(self.model.rollout(q, self.drive("valid", rows), self.data.n_frames - observed))
-            physical = (self.model.denormalise(x)[:, observed:] for x in (u_hat, fields[part]))
-            errors.append(relative_error(*physical))
+            errors.append(self.forecast_error(u_hat, fields[part]))
         return {"score": float(torch.cat(errors).mean())}

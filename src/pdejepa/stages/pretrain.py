@@ -21,8 +21,8 @@ from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.masking import MaskSampler
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.batches import own_slice
-from pdejepa.stages.common import MethodStage, Place, in_pieces
+from pdejepa.stages.batches import in_pieces, own_slice
+from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.health import HealthCheck, judge
@@ -133,8 +133,7 @@ class Pretrain(MethodStage):
         draws = self.generator("frames", step)
         rows = torch.randint(len(fields), (n,), generator=draws, device=self.place.device)
         frames = torch.randint(fields.shape[1], (n,), generator=draws, device=self.place.device)
-        rows, frames = (own_slice(x, self.place.rank, self.place.world) for x in (rows, frames))
-        return fields[rows, frames][:, None]  # (n,1,C,*grid)
+        return fields[self.own(rows), self.own(frames)][:, None]  # (n,1,C,*grid)
 
     def _masks(
         self, kind: int, n: int, n_frames: int, words: tuple[object, ...], place: Place

@@ -7,9 +7,10 @@ A finished stage is loaded, an unfinished one continued; the same command does t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,8 @@ import torch
 from pdejepa.core.device import pick_device, rank_and_world
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import write_json
-from pdejepa.core.seeds import derive_key
+from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
-from pdejepa.models.condition import Statistics
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.align import Align
 from pdejepa.stages.base import Context, silent
@@ -42,6 +42,7 @@ BUILD: dict[str, type[MethodStage]] = {
     stage.name: stage for stage in (Pretrain, Align, Dynamics, Decode, Polish, Reconstruct)
 }
 
+
 @dataclass
 class Trained:
     """What a training leaves: the model as the last stage left it, and what each stage reported."""
@@ -49,7 +50,6 @@ class Trained:
     model: Surrogate
     config: TrainConfig
     data_hash: str
-    statistics: Statistics
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = "cpu"
@@ -108,7 +108,7 @@ class _Run:
         data = load_data(self.config, self.device, show=self.place.rank == 0)
         self._remember_data(data)
         model = self._build_model(data)
-        trained = Trained(model, self.config, data.hash, data.statistics, device=_device_name(self.device))
+        trained = Trained(model, self.config, data.hash, device=_device_name(self.device))
         trained.seconds["data"] = time.monotonic() - begin
         for name in self._chain():
             self._stage(name, data, trained)
@@ -149,7 +149,6 @@ class _Run:
         )
         report = run_stage(stage, folder, context)
         trained.reports[name], trained.seconds[name] = report, report["seconds"]
-        trained.statistics = trained.model.statistics
         if self.after_stage is not None and self.place.rank == 0:
             self.after_stage(name, trained)
         agree([0])  # nobody runs ahead of what the first rank writes
@@ -172,20 +171,12 @@ class _Run:
             write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})
 
 
-class _seeded:  # noqa: N801
+@contextlib.contextmanager
+def _seeded(seed: int, what: str) -> Iterator[None]:
     """Initial weights that depend on the seed and on what is built, not on what was built before."""
-
-    def __init__(self, seed: int, what: str) -> None:
-        low, high = derive_key(seed, what, "weights")
-        self.seed = (high & 0x7FFFFFFF) << 32 | low
-        self.fork = torch.random.fork_rng(devices=[])
-
-    def __enter__(self) -> None:
-        self.fork.__enter__()
-        torch.manual_seed(self.seed)
-
-    def __exit__(self, *error: Any) -> None:
-        self.fork.__exit__(*error)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, what, "weights"))
+        yield
 
 
 def _device_name(device: torch.device) -> str:

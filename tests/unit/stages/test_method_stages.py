@@ -162,10 +162,10 @@ def test_two_ranks_share_one_batch(stage_class: type[MethodStage]) -> None:
         torch.testing.assert_close(parts.mean(), whole(3, 10)["loss"], rtol=1e-5, atol=1e-6)
 
 
-def test_a_batch_that_ranks_cannot_share_is_refused() -> None:
-    config, data, model = small_training()
+def test_clips_that_ranks_cannot_share_are_refused() -> None:
+    config, data, model = small_training("advection", "pretrain.one_frame_clips=8")
     with pytest.raises(ConfigError, match="must be a multiple of the 3 ranks"):
-        Decode(config, data, model, Place(CPU, 0, 3))
+        Pretrain(config, data, model, Place(CPU, 0, 3))
 
 
 # ---- parts of stages ---------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_polishing_lengthens_its_rollouts() -> None:
     assert lengths[0] == 2
     assert lengths[-1] == 5
     assert sorted(lengths) == lengths
-    frames = stage._frames(3, 4, 5)
+    frames = stage._frames(3, 5)
     assert frames.shape == (4, 6)
     assert int(frames.max()) < 14
 
