@@ -6,7 +6,7 @@
 Every stage of every system runs on a few hundred trajectories made in memory: samples per second; achieved TFLOP/s
 (matrix products, attention and convolutions, counted by PyTorch, forward and backward) against the measured peak of
 a large matrix product in the same run; where the time goes, by kernels; and the ratio to the same stage run plainly:
-no compilation, no caches of latents.
+no compilation, no recorded steps, no caches of latents.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pdejepa.stages.config import FOUR, TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
 from pdejepa.stages.guard import clip_gradients
 from pdejepa.stages.optim import build_optimiser
+from pdejepa.stages.record import Gradients
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.train import BUILD
 
@@ -53,14 +54,17 @@ class Runner:
             compile_blocks(self.stage)
         choose_trained(self.stage)
         self.optimiser = build_optimiser(self.stage.trained(), self.stage.settings.optimiser)
+        parameters = list(self.optimiser.parameters.values())
+        should_record = config.record and device.type == "cuda"
+        self.gradients = Gradients(self.stage, parameters, self.autocast, should_record)
 
-    def loss(self, step: int) -> torch.Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            return self.stage(step, 1000)["loss"]
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def step(self, step: int) -> None:
-        self.optimiser.zero_grad()
-        self.loss(step).backward()
+        with torch.no_grad():
+            batch = self.stage.batch(step, 1000)
+        self.gradients(batch)
         gradients = self.optimiser.gradients()
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         clip_gradients(gradients, norm, self.stage.settings.optimiser.clip)
@@ -123,12 +127,12 @@ def measure(config: TrainConfig, name: str, data: TrainingData, device: torch.de
     split = shares(runner, 6 + n, 6)
     del runner
     latents = config.latents if name == "decode" else "on_the_fly"  # rollouts are always kept
-    plain = Runner(dataclasses.replace(config, compile=False, latents=latents), name, data, device)
+    plain = Runner(dataclasses.replace(config, compile=False, record=False, latents=latents), name, data, device)
     plain.seconds(3, 0)
     plain_each = plain.seconds(max(3, n // 4), 6)
     with FlopCounterMode(display=False) as counter:
         for step in range(6, 12):
-            plain.loss(step).backward()
+            plain.gradients(plain.stage.batch(step, 1000))
     flops = counter.get_total_flops() / 6
     return {
         "system": config.system,

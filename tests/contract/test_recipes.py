@@ -102,8 +102,8 @@ def test_published_recipes_take_two_steps(name: str) -> None:
         choose_trained(stage)
         optimiser = build_optimiser(stage.trained(), stage.settings.optimiser)
         for step in range(2):
-            optimiser.zero_grad()
-            stage(step, 2)["loss"].backward()
+            stage.zero_grad()
+            stage(stage.batch(step, 2))["loss"].backward()
             optimiser.step()
             with torch.no_grad():
                 stage.after_update(step, 2)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from pdejepa.core.device import rank_and_world
 from pdejepa.core.errors import PdejepaError
-from pdejepa.stages.base import Context, Stage
+from pdejepa.stages.base import Batch, Context, Stage
 from pdejepa.stages.distributed import end_group, n_ranks, rank_slice, start_group
 from pdejepa.stages.loop import run_stage
 from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
@@ -79,17 +79,20 @@ class Toy(Stage):
         draws = torch.Generator().manual_seed(step)
         return torch.randperm(N_SAMPLES, generator=draws)[: self.settings.batch].tolist()
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def batch(self, step: int, n_steps: int) -> Batch:
         if step in self.disturb:
             self.disturb[step](self)
         rows = torch.tensor(self.trajectories(step))[rank_slice(self.settings.batch, self.rank, self.world)]
         rows = rows.to(self.x.device)
-        found = self.online(self.base(self.x[rows]))
+        return {"x": self.x[rows], "y": self.y[rows], "bad": torch.full((), self.bad, device=self.x.device)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        found = self.online(self.base(batch["x"]))
         with torch.no_grad():
-            slow = self.target(self.base(self.x[rows]))
-        error = (found.float() - self.y[rows]).square().mean()
+            slow = self.target(self.base(batch["x"]))
+        error = (found.float() - batch["y"]).square().mean()
         pull = (found.float() - slow.float()).square().mean()
-        return {"loss": self.bad * (error + 0.1 * pull), "error": error.detach()}
+        return {"loss": batch["bad"] * (error + 0.1 * pull), "error": error.detach()}
 
     def after_update(self, step: int, n_steps: int) -> None:
         for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):

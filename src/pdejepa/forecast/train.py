@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -80,7 +81,12 @@ def _total(trained: Trained, elapsed: float) -> float:
 
 
 def commit() -> str:
-    """The commit of the source tree that runs, `-changed` appended if it differs; empty outside a checkout."""
+    """The commit of the source tree that runs, `-changed` appended if it differs; empty outside a checkout.
+
+    `PDEJEPA_COMMIT` tells it where the tree was copied without its history, in a container for example.
+    """
+    if os.environ.get("PDEJEPA_COMMIT"):
+        return os.environ["PDEJEPA_COMMIT"]
     place = Path(pdejepa.__file__).parents[2]
     try:
         if not (place / ".git").exists():

@@ -53,6 +53,8 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
+    compiles = True  # repeated often enough to be worth it; see `compile_blocks`
+
     def __init__(self, width: int, heads: int, mlp_hidden: int, eps: float = 1e-6) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=eps)
@@ -115,14 +117,14 @@ def _shrink_with_depth(trunk: Trunk) -> None:
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile every block of a network for the sequence lengths it meets; for GPUs, where it pays.
+    """Compile the parts of a network that say `compiles`, for every shape they meet; for GPUs, where it pays.
 
-    A block that cannot be compiled runs uncompiled, with a warning.  `PDEJEPA_COMPILE=0` switches it off.
+    A part that cannot be compiled runs uncompiled, with a warning.  `PDEJEPA_COMPILE=0` switches it off.
     """
     if os.environ.get("PDEJEPA_COMPILE") == "0":
         return
     torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
     torch._dynamo.config.suppress_errors = True
     for part in module.modules():
-        if isinstance(part, Block):
+        if getattr(part, "compiles", False):
             part.compile(dynamic=False)

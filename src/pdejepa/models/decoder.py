@@ -14,8 +14,7 @@ Upsampling by 2 is linear between cell centres: the two halves of cell i are
 
 At the edges everything is wrapped (circular), mirrored (reflect) or zero (zeros), except that upsampling repeats the
 edge value where it does not wrap.  Padding is done by joining slices: its backward pass adds in a fixed order on GPUs.
-1-D maps are carried as one row (B,w,1,X) with 1 x 3 kernels; maps are channels-last in memory, the fast layout of GPUs,
-as far as the GroupNorm of PyTorch keeps them so.
+1-D maps are carried as one row (B,w,1,X) with 1 x 3 kernels; maps are channels-last in memory, the fast layout of GPUs.
 Letters: B rows, N tokens, D latent width, C channels, w width of a map, X and Y its points.
 """
 

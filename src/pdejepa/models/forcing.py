@@ -23,6 +23,8 @@ from pdejepa.models.rope import rotate
 class _Layer(nn.Module):
     """One mixing and one gating step, both linear in e."""
 
+    compiles = True
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads

@@ -88,6 +88,8 @@ def start(linear: nn.Module, std: float) -> None:
 class Head(nn.Sequential):
     """Features -> latent change: LayerNorm and Linear, or with one hidden layer; starts near zero."""
 
+    compiles = True
+
     def __init__(self, width: int, out: int, hidden: int = 0, bias: bool = True, hidden_bias: bool = True) -> None:
         layers: list[nn.Module] = [nn.LayerNorm(width, eps=EPS)]
         if hidden:

@@ -20,6 +20,7 @@ from pdejepa.models.config import (
 )
 from pdejepa.models.masking import MaskConfig
 from pdejepa.stages.config import (
+    FOUR,
     AlignConfig,
     DecodeConfig,
     DynamicsConfig,
@@ -180,11 +181,11 @@ class FastColumn:
     patch: int = 4
     scales: tuple[int, ...] = (2, 2)
     widths: tuple[int, ...] = (192, 128, 96)
-    seconds: tuple[float, float, float, float, float] = (130.0, 25.0, 200.0, 50.0, 120.0)
+    seconds: tuple[float, float, float, float, float] = (130.0, 25.0, 270.0, 55.0, 120.0)
     mask_scales: tuple[float, float] = (0.15, 0.70)
     batch_1: int = 64
     batch_2: int = 32
-    batch_3: int = 832
+    batch_3: int = 256
     batch_4: int = 64
     one_frame_clips: int = 448
     window: int = 0
@@ -212,7 +213,10 @@ LARGE = FastColumn(
 
 
 def fast(system: str, column: FastColumn) -> TrainConfig:
-    """Muon on all matrices, ring positions, context loss, one-frame clips, two RK4 steps per frame."""
+    """Muon on all matrices, ring positions, context loss, one-frame clips, two RK4 steps per frame, then polishing.
+
+    Both types of mask keep the same number of tokens: half as many shapes to compile and record.
+    """
     pretrain, align, dynamics, decode, polish = (Budget(seconds=seconds) for seconds in column.seconds)
     falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.7, final=0.01)
     return TrainConfig(
@@ -222,10 +226,11 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
         precision="bf16",
         history=column.history,
         latents=column.latents,  # type: ignore[arg-type]
-        model=_small_model(column.patch, 192, 3, (12, 6, 4, 8), 384, 12, column.widths, column.scales, 2),
+        stages=(*FOUR, "polish"),
+        model=_small_model(column.patch, 192, 3, (8, 4, 4, 6), 256, 8, column.widths, column.scales, 2),
         pretrain=PretrainConfig(
             training=_training(pretrain, column.batch_1, 1e-3, "muon", schedule=falling, n_scores=4, select="last"),
-            mask=MaskConfig(scales=column.mask_scales),
+            mask=MaskConfig(scales=column.mask_scales, n_context=(0.1875, 0.1875), n_target=(0.625, 0.625)),
             ema=EmaConfig("quadratic", start=0.9935, end=0.9995),
             context_weight=0.5,
             one_frame_every=3,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import in_pieces
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
@@ -45,16 +46,19 @@ class Align(MethodStage):
         assert self.model.projector is not None
         return {"projector": self.model.projector, "causal_predictor": self.causal_predictor}
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
-        rows = self.rows(step)
-        frames = self._window(step)
+    def batch(self, step: int, n_steps: int) -> Batch:
+        rows, frames = self.rows(step), self._window(step)
         z = self.z["train"].take(rows, frames)  # (B,T,N,D)
-        return self.losses(z, self.data.fields["train"][rows][:, frames], self.data.xi["train"][rows], frames.start)
+        return self._part(z, self.data.fields["train"][rows][:, frames], self.data.xi["train"][rows], frames.start)
 
-    def losses(self, z: Tensor, u: Tensor, xi: Tensor, first: int) -> dict[str, Tensor]:
-        """The three losses of trajectories z (B,T,N,D), u (B,T,C,*grid) that begin at frame `first`."""
+    def _part(self, z: Tensor, u: Tensor, xi: Tensor, first: int) -> Batch:
+        """Trajectories z (B,T,N,D), u (B,T,C,*grid) that begin at frame `first`, and what is known of their physics."""
+        return {"z": z, "u": u, "conditions": self._conditions(xi, first, z.shape[1] - 1)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        z, u = batch["z"], batch["u"]
         q = self.model.project(z)
-        dq_hat = self.causal_predictor(q[:, :-1], self._conditions(xi, first, q.shape[1] - 1))
+        dq_hat = self.causal_predictor(q[:, :-1], batch["conditions"])
         dyn = loss_dyn(dq_hat, q)
         geo = loss_geo(u, q, self.options.lags, self.options.lag_weights)
         anchor = loss_anchor(q, z)
@@ -93,7 +97,7 @@ class Align(MethodStage):
             rows = torch.arange(part.start, part.stop, device=fields.device)
             z, u = self.z["valid"].take(rows), fields[part]
             q = self.model.project(z)
-            parts = [self.losses(z[:, w], u[:, w], xi[part], w.start)["loss"] for w in self._windows()]
+            parts = [self(self._part(z[:, w], u[:, w], xi[part], w.start))["loss"] for w in self._windows()]
             values = {
                 "score": torch.stack(parts).mean(),
                 "angle_u": turning_angle(u).mean(),

@@ -1,15 +1,16 @@
 """What the training loop needs to know of a stage, and what a stage is told about the run around it.
 
     for step in 0 .. n_steps-1:                       (see `loop`)
-        loss = stage(step, n_steps)["loss"]           this rank's share of the global batch of that step
+        batch = stage.batch(step, n_steps)            this rank's share of the global batch of that step
+        loss = stage(batch)["loss"]                   on a GPU recorded once and replayed (see `record`)
         gradients of stage.trained(), clipped         averaged over the ranks
         optimiser step
         stage.after_update(step, n_steps)             moving averages
         now and then: stage.score(), checkpoint of stage.saved()
 
-Exact resume rests on one promise of every stage: `forward` depends on nothing but the weights of `saved()` and
-`frozen()`, the seed and the step.  All random numbers of a step are drawn from those (see `pdejepa.core.seeds`), none
-from a generator that remembers.
+Exact resume rests on two promises of every stage: `batch` depends on nothing but the seed, the step and what is frozen,
+`forward` on nothing but the batch and the weights.  All random numbers of a step are drawn by `batch` from the seed
+and the step (see `pdejepa.core.seeds`), none from a generator that remembers.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from pdejepa.stages.settings import TrainingConfig
 
 Say = Callable[[str], object]
+Batch = dict[str, Tensor]
 
 
 def silent(_: str) -> None:
@@ -40,6 +42,7 @@ class Context:
     rank: int = 0
     world: int = 1  # number of ranks; above 1 the process group of `distributed.start_group` is used
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16: automatic mixed precision, weights stay float32
+    record: bool = True  # on one GPU, replay recorded steps instead of sending every operation anew
     upstream: dict[str, str] = field(default_factory=dict)  # stage or data -> hash of what it holds now
     say: Say = silent
     show_progress: bool = True
@@ -74,10 +77,17 @@ class Stage(nn.Module):
         return {}
 
     @abstractmethod
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
-        """`loss` and other scalars of step 0 .. n_steps-1, as 0-dim tensors on the device.
+    def batch(self, step: int, n_steps: int) -> Batch:
+        """What step 0 .. n_steps-1 is computed from, as tensors on the device; called without gradients.
 
-        Under several ranks: of this rank's slice of the global batch (`distributed.rank_slice`), each a mean.
+        Under several ranks: this rank's slice of the global batch (`distributed.rank_slice`).
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """`loss` and other scalars of a batch, as 0-dim tensors, each a mean; never waits for the device.
+
+        Two batches with equal names and shapes must take the same path through the code.
         """
 
     def after_update(self, step: int, n_steps: int) -> None:

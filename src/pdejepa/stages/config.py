@@ -154,7 +154,7 @@ class PolishConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides the result of a training, and a few things that do not (device, compile)."""
+    """Everything that decides the result of a training, and a few things that do not (device, compile, record)."""
 
     system: str
     pretrain: PretrainConfig
@@ -175,6 +175,7 @@ class TrainConfig:
     device: str = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = True
+    record: bool = True  # replay whole steps on one GPU; see `stages.record`
     latents: Literal["float32", "bfloat16", "on_the_fly"] = "float32"
     model: ModelConfig = field(default_factory=ModelConfig)
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import in_pieces
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import DecodeConfig, TrainConfig
@@ -62,15 +63,17 @@ class Decode(MethodStage):
     def trained(self) -> dict[str, nn.Module]:
         return {"decoder": self.decoder}
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def batch(self, step: int, n_steps: int) -> Batch:
         rows = self.rows(step)
         n, wanted = self.data.n_frames, self.options.frames
         if not wanted or wanted >= n:
-            return {"loss": loss_dec(self.decoder(self.q["train"].take(rows)), self.data.fields["train"][rows])}
+            return {"q": self.q["train"].take(rows), "u": self.data.fields["train"][rows]}
         order = torch.rand((self.settings.batch, n), generator=self.generator("frames", step), device=rows.device)
         frames = self.own(order).argsort(1)[:, :wanted]  # (B,wanted)
-        u = self.data.fields["train"][rows[:, None], frames]
-        return {"loss": loss_dec(self.decoder(self.q["train"].take(rows, frames)), u)}
+        return {"q": self.q["train"].take(rows, frames), "u": self.data.fields["train"][rows[:, None], frames]}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {"loss": loss_dec(self.decoder(batch["q"]), batch["u"])}
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ Letters: B transitions, K steps, N tokens, D width, S state width.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from pdejepa.core.errors import ConfigError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import Shuffles, in_pieces
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
@@ -74,22 +76,30 @@ class Dynamics(MethodStage):
     def trajectories(self, step: int) -> list[int]:
         return [sample // self.n_starts for sample in super().trajectories(step)]
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def batch(self, step: int, n_steps: int) -> Batch:
         samples, unroll = self.rows(step), self.options.unroll
         rows, frame = samples // self.n_starts, samples % self.n_starts + self.first  # (B,) each
         before = self.first  # a second-order state needs the frame before
         frames = frame[:, None] + torch.arange(-before, unroll + 1, device=frame.device)  # (B,K+1)
         states = self.states(self.q["train"].take(rows, frames))  # (B,K+1,N,S)
-        drive = self.drive("train", rows)
-        q_hat = self.model.advance(states[:, 0], frame.float(), drive, unroll)
-        weight = 1.0 / self.changes[frames[:, before:-1]] if self.options.denominators == "per_frame" else None
-        loss = loss_step(q_hat, states, weight)
-        named = {"loss_step": loss.detach()}
+        batch = {"states": states, "frame": frame.float(), "xi": self.data.xi["train"][rows]}
+        if self.options.denominators == "per_frame":
+            batch["weight"] = 1.0 / self.changes[frames[:, before:-1]]
         if self.model.startup is not None:
-            startup = self._startup_loss(rows)
+            batch["first"] = self.q["train"].take(rows, slice(0, 2))
+        return {**batch, **self._tangents(rows, frame)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        states, frame = batch["states"], batch["frame"]
+        drive = self.model.drive(batch["xi"])
+        q_hat = self.model.advance(states[:, 0], frame, drive, self.options.unroll)
+        loss = loss_step(q_hat, states, batch.get("weight"))
+        named = {"loss_step": loss.detach()}
+        if "first" in batch:
+            startup = self._startup_loss(batch["first"], drive)
             loss, named["loss_startup"] = loss + startup, startup.detach()
-        if self.options.tangent_weight or self.options.response_weight:
-            extra, more = self._tangent_losses(rows, frame, states[:, 0], drive)
+        if "rhs" in batch or "responses" in batch:
+            extra, more = self._tangent_losses(batch, drive)
             loss, named = loss + extra, {**named, **more}
         return {"loss": loss, **named}
 
@@ -99,27 +109,32 @@ class Dynamics(MethodStage):
             return q
         return torch.stack([self.model.state(q[:, k - 1], q[:, k]) for k in range(1, q.shape[1])], 1)
 
-    def _startup_loss(self, rows: Tensor) -> Tensor:
-        """The start-up head: q_1 - q_0 from q_0 alone."""
-        q = self.q["train"].take(rows, slice(0, 2))
+    def _startup_loss(self, q: Tensor, drive: Drive) -> Tensor:
+        """The start-up head: q_1 - q_0 from q_0 alone; q (B,2,N,D)."""
         change = q[:, 1] - q[:, 0]
-        return pooled_ratio(self.model.first_change(q[:, 0], self.drive("train", rows)) - change, change)
+        return pooled_ratio(self.model.first_change(q[:, 0], drive) - change, change)
 
-    def _tangent_losses(self, rows: Tensor, frame: Tensor, q: Tensor, drive: Drive) -> tuple[Tensor, dict[str, Tensor]]:
+    def _tangents(self, rows: Tensor, frame: Tensor) -> Batch:
+        """What the PDE says the field (`rhs`) and its responses should be at some of the states, if that is wanted."""
+        wanted = {"rhs": self.options.tangent_weight, "responses": self.options.response_weight}
         n = max(1, self.options.tangent_batch // self.place.world)
-        rows, frame, q = rows[:n], frame[:n], q[:n]
-        part = Drive(drive.r[:n], self.drive("train", rows).forcing)
-        u, xi = self.data.fields["train"][rows, frame], self.data.xi["train"][rows]
-        total, named = q.new_zeros(()), {}
+        u, xi = self.data.fields["train"][rows[:n], frame[:n]], self.data.xi["train"][rows[:n]]
         unit = self.model.conditioner.frame_gap if self.config.model.field.time_unit == "physical" else 1.0
-        if self.options.tangent_weight:
-            target = latent_tangents(self.model, u, xi, frame, "rhs")[:, 0] / unit  # (B,N,D)
-            named["loss_tangent"] = pooled_ratio(self.model.field(q, frame.float(), part) - target, target)
+        which: list[Literal["rhs", "responses"]] = ["rhs", "responses"]
+        return {name: latent_tangents(self.model, u, xi, frame[:n], name) / unit for name in which if wanted[name]}
+
+    def _tangent_losses(self, batch: Batch, drive: Drive) -> tuple[Tensor, dict[str, Tensor]]:
+        n = len(next(batch[name] for name in ("rhs", "responses") if name in batch))
+        q, frame = batch["states"][:n, 0], batch["frame"][:n]
+        part = Drive(drive.r[:n], self.model.drive(batch["xi"][:n]).forcing)
+        total, named = q.new_zeros(()), {}
+        if "rhs" in batch:
+            target = batch["rhs"][:, 0]  # (B,N,D)
+            named["loss_tangent"] = pooled_ratio(self.model.field(q, frame, part) - target, target)
             total = total + self.options.tangent_weight * named["loss_tangent"]
-        if self.options.response_weight:
-            target = latent_tangents(self.model, u, xi, frame, "responses") / unit  # (B,M,N,D)
-            responses = self.model.field.parts(q, frame.float(), part)[1]  # type: ignore[operator]
-            named["loss_response"] = pooled_ratio(responses - target, target)
+        if "responses" in batch:
+            responses = self.model.field.parts(q, frame, part)[1]  # type: ignore[operator]
+            named["loss_response"] = pooled_ratio(responses - batch["responses"], batch["responses"])  # (B,M,N,D)
             total = total + self.options.response_weight * named["loss_response"]
         return total, {name: value.detach() for name, value in named.items()}
 

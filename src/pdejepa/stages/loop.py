@@ -33,7 +33,8 @@ from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_
 from pdejepa.stages.guard import FiniteGuard, clip_gradients, describe_trajectories
 from pdejepa.stages.interrupts import StopRequest, stop_on_signal
 from pdejepa.stages.optim import build_optimiser
-from pdejepa.stages.plan import N_TIMED, N_WARM, PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
+from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
+from pdejepa.stages.record import Gradients
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
 from pdejepa.stages.run import append_line, read_lines, sync
@@ -91,10 +92,15 @@ class _Training:
         self.frozen = hash_modules(stage.frozen())
         self.model: nn.Module = stage  # wrapped by `prepare` if there are several ranks
         self._renew()
+        self.gradients = self._gradients()
 
     def _renew(self) -> None:
         self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser)
         self.guard = FiniteGuard(list(self.optimiser.parameters), self.context.device)
+
+    def _gradients(self) -> Gradients:
+        should_record = self.context.record and self.context.device.type == "cuda" and self.context.world == 1
+        return Gradients(self.model, list(self.optimiser.parameters.values()), self._autocast, should_record)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:
@@ -120,11 +126,10 @@ class _Training:
 
     def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""
-        self.optimiser.zero_grad()
         self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
-        with self._autocast():
-            metrics: dict[str, Tensor] = self.model(step, n_steps)
-        metrics["loss"].backward()
+        with torch.no_grad():
+            batch = self.stage.batch(step, n_steps)
+        metrics = self.gradients(batch)
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
         if self.guard.is_immediate:
@@ -213,6 +218,7 @@ class _Training:
         """Settle the number of steps, and go back to the latest checkpoint if there is one."""
         if self.context.world > 1:
             self.model = DistributedDataParallel(self.stage, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self.gradients = self._gradients()
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
             plan = self._make_plan(request)
@@ -246,8 +252,8 @@ class _Training:
         """Time real steps, a score and a save, then take back what the steps changed."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
 
-        def step(number: int) -> None:
-            self._update(self.stage.probe_step(number, N_WARM + N_TIMED, PROBE_STEPS), PROBE_STEPS)
+        def step(number: int, n: int) -> None:
+            self._update(self.stage.probe_step(number, n, PROBE_STEPS), PROBE_STEPS)
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
 
@@ -289,7 +295,7 @@ class _Training:
 
     def close(self) -> None:
         """Free the gradients, and let go of the parameters: the next stage may train them too."""
-        self.optimiser.zero_grad()
+        self.gradients.forget()
         if isinstance(self.model, DistributedDataParallel):
             self.model._remove_autograd_hooks()
             self.model = self.stage

@@ -29,7 +29,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "reconstruct": ("pretrain", "align"),
 }
 # What may differ between two tries of one run without changing its meaning.
-FREE = ("stages", "device", "compile", "precision")
+FREE = ("stages", "device", "compile", "record", "precision")
 FREE_TRAINING = ("log_every", "save_seconds", "save_every", "keep")
 OWNERS = {
     "model.field.coordinate": "align",

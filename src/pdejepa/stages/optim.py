@@ -64,10 +64,6 @@ class Optimiser:
         for part in self._parts:
             part.step()
 
-    def zero_grad(self) -> None:
-        for part in self._parts:
-            part.zero_grad(set_to_none=True)
-
     def tensors(self) -> dict[str, Tensor]:
         """The state by name; the tensors themselves, not copies."""
         return {f"{name}/{key}": value for name, state in self._state.items() for key, value in state.items()}

@@ -19,7 +19,7 @@ from pdejepa.stages.distributed import ask_rank_zero
 from pdejepa.stages.settings import Budget, TrainingConfig
 
 PLAN = "plan.json"
-N_WARM, N_TIMED = 3, 10  # steps of the probe; the first ones also compile
+N_WARM, N_TIMED = 4, 10  # steps of the probe, each time one of every kind; the first ones also compile
 WARM_SHARE, PROBE_SHARE = 0.5, 0.2  # of the budget: when to stop warming up, and timing, early
 PROBE_STEPS = 1000  # what the probe tells the stage as number of steps, which nobody knows yet
 
@@ -94,7 +94,7 @@ def planned_steps(budget: Budget, n_samples: int, batch: int) -> int:
 class Work:
     """What the probe times."""
 
-    step: Callable[[int], object]
+    step: Callable[[int, int], object]  # the number-th of n
     score: Callable[[], object]
     save: Callable[[], object]
     wait: Callable[[], object]  # until the device has done what it was asked to do
@@ -103,9 +103,9 @@ class Work:
 def measure_steps(settings: TrainingConfig, work: Work) -> int:
     """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides."""
     begun, seconds = clock(), settings.budget.seconds
-    n_done = _repeat(work.step, 0, N_WARM, begun + WARM_SHARE * seconds)
+    _repeat(work.step, N_WARM, begun + WARM_SHARE * seconds)
     warm = clock()
-    step_s = _timed(work, lambda: _repeat(work.step, n_done, N_TIMED, warm + PROBE_SHARE * seconds))
+    step_s = _timed(work, lambda: _repeat(work.step, N_TIMED, warm + PROBE_SHARE * seconds))
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
     save_s = _timed(work, work.save)
     left = seconds - (clock() - begun)
@@ -118,10 +118,10 @@ def measure_steps(settings: TrainingConfig, work: Work) -> int:
     return ask_rank_zero(lambda: max(1, int((left - overhead) / step_s)))
 
 
-def _repeat(action: Callable[[int], object], first: int, n: int, until: float) -> int:
+def _repeat(action: Callable[[int, int], object], n: int, until: float) -> int:
     """Call `action` at least once, then up to n times while rank 0 has time left; return how often."""
     for number in range(n):
-        action(first + number)
+        action(number, n)
         if ask_rank_zero(lambda: int(clock() >= until)):
             return number + 1
     return n

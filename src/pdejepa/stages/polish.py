@@ -2,8 +2,9 @@
 
     L = mean over channels of |u_hat - u| / |u|,  u_hat = Dec(rollout of K frames from a true q_s)
 
-K grows from `first` to `last` over the stage, so that late steps see the errors of long forecasts.  The encoder and
-the projector stay frozen; the start s is drawn at random, and is frame 0 whenever K takes the whole trajectory.
+K grows from `first` to `last` over the stage, by doubling, so that late steps see the errors of long forecasts; each
+length has an equal share of the steps.  The encoder and the projector stay frozen; the start s is drawn at random, and
+is frame 0 whenever K takes the whole trajectory.
 Letters: B trajectories, K frames, N tokens, D width.
 """
 
@@ -17,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import in_pieces
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
@@ -50,19 +52,26 @@ class Polish(MethodStage):
         """New frames of a rollout at this step."""
         longest = self.data.n_frames - self.observed
         last = min(self.options.last or longest, longest)
-        first = min(self.options.first, last)
-        return min(last, first + (last - first + 1) * step // n_steps)
+        lengths = [min(self.options.first, last)]
+        while lengths[-1] < last:
+            lengths.append(min(2 * lengths[-1], last))
+        return lengths[step * len(lengths) // n_steps]
 
     def probe_step(self, number: int, n: int, n_steps: int) -> int:
         """Rollouts grow with the step: time some of every length."""
         return number * n_steps // n
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
-        rows, n_new = self.rows(step), self.length(step, n_steps)
-        frames = self._frames(step, n_new)  # (B,observed+n_new)
+    def batch(self, step: int, n_steps: int) -> Batch:
+        rows = self.rows(step)
+        frames = self._frames(step, self.length(step, n_steps))  # (B,observed+K)
         q = self.q["train"].take(rows, frames[:, : self.observed])
-        u_hat = self.model.decode(self._rollout(q, rows, frames[:, 0], n_new))
-        return {"loss": loss_dec(u_hat, self.data.fields["train"][rows[:, None], frames])}
+        u, xi = self.data.fields["train"][rows[:, None], frames], self.data.xi["train"][rows]
+        return {"q": q, "u": u, "xi": xi, "start": frames[:, 0].float()}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        n_new = batch["u"].shape[1] - self.observed
+        q_hat = self._rollout(batch["q"], self.model.drive(batch["xi"]), batch["start"], n_new)
+        return {"loss": loss_dec(self.model.decode(q_hat), batch["u"])}
 
     def _frames(self, step: int, n_new: int) -> Tensor:
         """Frame numbers of every row; start-up heads know frame 0 only, so they always begin there."""
@@ -74,13 +83,12 @@ class Polish(MethodStage):
         start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.place.device)
         return self.own(start)[:, None] + torch.arange(width, device=start.device)
 
-    def _rollout(self, q: Tensor, rows: Tensor, start: Tensor, n_new: int) -> Tensor:
+    def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int) -> Tensor:
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
-        drive = self.drive("train", rows)
         if self.model.is_second_order and self.observed == 1:
             return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
         state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
-        s, frames = start.float() + self.observed - 1, [q]
+        s, frames = start + self.observed - 1, [q]
         for k in range(n_new):
             state = self._next(state, s + k, drive)
             frames.append(state[:, None, :, : q.shape[-1]])  # (B,1,N,D)
@@ -91,7 +99,7 @@ class Polish(MethodStage):
         step = lambda y: self.model.advance(y, s, drive, 1)[:, 0]  # noqa: E731
         if not self.options.recompute:
             return step(state)
-        result: Tensor = checkpoint(step, state, use_reentrant=False)
+        result: Tensor = checkpoint(step, state, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn
         return result
 
     @torch.no_grad()

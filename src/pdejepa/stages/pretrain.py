@@ -21,6 +21,7 @@ from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.masking import MaskSampler
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import in_pieces, own_slice
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
@@ -61,25 +62,27 @@ class Pretrain(MethodStage):
     def saved(self) -> dict[str, nn.Module]:
         return {**self.trained(), "target_encoder": self.model.encoder}
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def batch(self, step: int, n_steps: int) -> Batch:
         u = self._clips(step)
-        masked, context = self.losses(u, self._kinds(step), ("mask", step), self.place)
-        weight = self._context_weight(step / n_steps)
-        return {"loss": masked + weight * context, "loss_jepa": masked.detach(), "loss_context": context.detach()}
+        weight = torch.full((), self._context_weight(step / n_steps), device=u.device)
+        return {"u": u, "context_weight": weight, **self._masks(u, self._kinds(step), ("mask", step), self.place)}
 
-    def losses(
-        self, u: Tensor, kinds: Sequence[int], words: tuple[object, ...], place: Place
-    ) -> tuple[Tensor, Tensor]:
-        """Mean over the mask kinds of the loss on masked and on visible tokens of the clips u (B,T,C,*grid).
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        masked, context = self.losses(batch)
+        loss = masked + batch["context_weight"] * context
+        return {"loss": loss, "loss_jepa": masked.detach(), "loss_context": context.detach()}
 
-        u is the share of `place` in a batch whose masks are drawn from `words`.
-        """
+    def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Mean over the mask kinds of the loss on masked and on visible tokens of the clips u (B,T,C,*grid)."""
+        u = batch["u"]
         width, has_levels = self.config.model.encoder.width, self.config.model.encoder.n_levels > 1
         with torch.no_grad():
             target = layer_normed(self.model.encoder(u, with_levels=has_levels), width)  # (B,T*N,L*D)
         masked, context = [], [u.new_zeros(())]
-        for kind in kinds:
-            context_idx, target_idx = self._masks(kind, len(u), u.shape[1], (*words, kind), place)
+        for kind in range(self.sampler.n_types):
+            if f"context_{kind}" not in batch:
+                continue
+            context_idx, target_idx = batch[f"context_{kind}"], batch[f"target_{kind}"]
             seen = self.online(u, context_idx, with_levels=has_levels)  # (B,K,L*D)
             predicted, again = self.jepa_predictor(seen, context_idx, target_idx, kind)
             masked.append(loss_jepa(predicted, _gather(target, target_idx)))
@@ -99,7 +102,8 @@ class Pretrain(MethodStage):
         for part in in_pieces(len(fields), self.settings.batch):
             u = fields[part]
             alone = Place(self.place.device)  # every rank scores all of valid
-            masked, _ = self.losses(u, range(self.sampler.n_types), ("valid", part.start), alone)
+            masks = self._masks(u, range(self.sampler.n_types), ("valid", part.start), alone)
+            masked, _ = self.losses({"u": u, **masks})
             total, n = total + masked.float() * len(u), n + len(u)
         return {"score": float(total / n), **self.health()}
 
@@ -135,12 +139,17 @@ class Pretrain(MethodStage):
         frames = torch.randint(fields.shape[1], (n,), generator=draws, device=self.place.device)
         return fields[self.own(rows), self.own(frames)][:, None]  # (n,1,C,*grid)
 
-    def _masks(
-        self, kind: int, n: int, n_frames: int, words: tuple[object, ...], place: Place
-    ) -> tuple[Tensor, Tensor]:
-        """Masks of one rank's n clips; drawn for the whole global batch, so that ranks change nothing."""
-        pair = self.sampler.sample(kind, n * place.world, n_frames, self.generator(*words))
-        return own_slice(pair[0], place.rank, place.world), own_slice(pair[1], place.rank, place.world)
+    def _masks(self, u: Tensor, kinds: Sequence[int], words: tuple[object, ...], place: Place) -> Batch:
+        """Token numbers `context_KIND` and `target_KIND` (B,K) of one rank's clips u.
+
+        They are drawn from `words` for the whole global batch, so that the number of ranks changes nothing.
+        """
+        masks = {}
+        for kind in kinds:
+            pair = self.sampler.sample(kind, len(u) * place.world, u.shape[1], self.generator(*words, kind))
+            for name, numbers in zip(("context", "target"), pair, strict=True):
+                masks[f"{name}_{kind}"] = own_slice(numbers, place.rank, place.world)
+        return masks
 
     def _context_weight(self, share: float) -> float:
         begin, end = self.options.context_ramp

@@ -143,6 +143,7 @@ class _Run:
             rank=self.place.rank,
             world=self.place.world,
             precision=self.config.precision,
+            record=self.config.record,
             upstream=upstream,
             say=self.say,
             show_progress=self.place.rank == 0,

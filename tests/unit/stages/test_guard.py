@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import Interrupted, NumericalError
+from pdejepa.stages.base import Batch
 from pdejepa.stages.guard import FiniteGuard
 from pdejepa.stages.run import read_lines
 from pdejepa.stages.settings import OptimiserConfig
@@ -73,9 +74,7 @@ def test_a_bad_moving_average_is_never_saved(tmp_path: Path) -> None:
     class Apart(Toy):
         """A moving average that the loss does not look at."""
 
-        def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
-            if step in self.disturb:
-                self.disturb[step](self)
+        def forward(self, batch: Batch) -> dict[str, Tensor]:
             return {"loss": self.online(self.x).square().mean()}
 
     with pytest.raises(NumericalError, match=r"^toy, step 15: target.2.bias holds values that are not finite, so no"):
@@ -100,9 +99,9 @@ def test_the_guard_remembers_the_first_bad_step() -> None:
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_gpu_is_never_waited_for_between_logs(kind: Any, tmp_path: Path) -> None:
     class Watched(Toy):
-        def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
-            torch.cuda.set_sync_debug_mode("error" if step % 2 == 0 else "default")
-            return {"loss": (self.online(self.base(self.x)) - self.y).square().mean()}
+        def batch(self, step: int, n_steps: int) -> Batch:
+            torch.cuda.set_sync_debug_mode("error" if step % 2 == 1 else "default")  # the first step is recorded
+            return {"x": self.x, "y": self.y, "bad": torch.ones((), device="cuda")}
 
         def after_update(self, step: int, n_steps: int) -> None:
             super().after_update(step, n_steps)

@@ -26,6 +26,10 @@ ALL: tuple[type[MethodStage], ...] = (Pretrain, Align, Dynamics, Decode, Polish,
 SYSTEMS = ("advection", "burgers", "wave_b", "gray_scott")
 
 
+def loss(stage: MethodStage, step: int) -> Tensor:
+    return stage(stage.batch(step, 10))["loss"]
+
+
 @torch.no_grad()
 def perturb(module: nn.Module, size: float = 0.1) -> None:
     torch.manual_seed(1)
@@ -42,7 +46,7 @@ def test_every_trained_parameter_gets_gradient_and_no_other(stage_class: type[Me
     trained = {id(p) for module in stage.trained().values() for p in module.parameters()}
     for parameter in stage.parameters():
         parameter.requires_grad_(id(parameter) in trained)
-    stage(0, 10)["loss"].backward()
+    loss(stage, 0).backward()
     lazy = [name for name, p in stage.named_parameters() if id(p) in trained and (p.grad is None or not p.grad.any())]
     assert lazy == []
     assert not any(p.grad is not None for p in stage.parameters() if id(p) not in trained)
@@ -73,11 +77,11 @@ def test_one_batch_can_be_overfitted(
     losses = []
     for _ in range(n_steps):
         optimiser.zero_grad()
-        loss = stage(0, 1000)["loss"]
-        loss.backward()
+        value = stage(stage.batch(0, 1000))["loss"]
+        value.backward()
         optimiser.step()
         stage.after_update(0, 1000)
-        losses.append(float(loss.detach()))
+        losses.append(float(value.detach()))
     assert losses[-1] < factor * losses[0]
     for name, part in stage.frozen().items():
         assert all(torch.equal(a, b) for a, b in zip(before[name], part.parameters(), strict=True)), name
@@ -86,7 +90,8 @@ def test_one_batch_can_be_overfitted(
 def test_masked_tokens_do_not_reach_the_student() -> None:
     stage = build(Pretrain)
     u = stage.data.fields["train"][:4].clone()
-    context_idx, target_idx = stage._masks(0, 4, u.shape[1], ("mask", 0, 0), stage.place)
+    masks = stage._masks(u, [0], ("mask", 0), stage.place)
+    context_idx, target_idx = masks["context_0"], masks["target_0"]
     seen = stage.online(u, context_idx)
     patches = stage.model.patches
     tokens = patches.split(u).flatten(1, 2).clone()  # (B,T*N,p)
@@ -113,7 +118,7 @@ def test_the_projector_starts_as_the_identity() -> None:
     rows = torch.arange(4)
     z = stage.z["train"].take(rows)
     assert torch.equal(stage.model.project(z), z)
-    assert float(stage(0, 10)["loss_anchor"]) == 0.0
+    assert float(stage(stage.batch(0, 10))["loss_anchor"]) == 0.0
 
 
 def test_decode_never_sees_future_frames() -> None:
@@ -137,10 +142,10 @@ def test_rollouts_in_pieces_use_the_parameters_of_their_rows(monkeypatch: pytest
 @pytest.mark.parametrize("stage_class", ALL)
 def test_a_step_is_a_function_of_its_number(stage_class: type[MethodStage]) -> None:
     one, two = build(stage_class), build(stage_class)
-    two(0, 10)
+    loss(two, 0)
     for step in (4, 2, 5):
-        assert torch.equal(one(step, 10)["loss"], two(step, 10)["loss"])
-    assert not torch.equal(one(2, 10)["loss"], one(4, 10)["loss"])
+        assert torch.equal(loss(one, step), loss(two, step))
+    assert not torch.equal(loss(one, 2), loss(one, 4))
 
 
 @pytest.mark.parametrize("stage_class", ALL)
@@ -158,8 +163,8 @@ def test_two_ranks_share_one_batch(stage_class: type[MethodStage]) -> None:
     rows = torch.cat([half.rows(3) for half in halves])
     assert torch.equal(rows, whole.rows(3))
     if stage_class in (Pretrain, Decode, Polish, Reconstruct):  # no pooled ratio in these
-        parts = torch.stack([half(3, 10)["loss"] for half in halves])
-        torch.testing.assert_close(parts.mean(), whole(3, 10)["loss"], rtol=1e-5, atol=1e-6)
+        parts = torch.stack([loss(half, 3) for half in halves])
+        torch.testing.assert_close(parts.mean(), loss(whole, 3), rtol=1e-5, atol=1e-6)
 
 
 def test_clips_that_ranks_cannot_share_are_refused() -> None:
@@ -222,7 +227,7 @@ def test_windows_of_alignment() -> None:
     windows = [stage._window(step) for step in range(20)]
     assert all(w.stop - w.start == 5 and w.stop <= 14 for w in windows)
     assert len({w.start for w in windows}) > 3
-    assert torch.isfinite(stage(0, 10)["loss"])
+    assert torch.isfinite(loss(stage, 0))
 
 
 def test_polishing_lengthens_its_rollouts() -> None:
@@ -230,6 +235,7 @@ def test_polishing_lengthens_its_rollouts() -> None:
     lengths = [stage.length(step, 40) for step in range(40)]
     assert lengths[0] == 2
     assert lengths[-1] == 5
+    assert [lengths.count(n) for n in (2, 4, 5)] == [14, 13, 13]  # doubling, each length for a third of the steps
     assert sorted(lengths) == lengths
     frames = stage._frames(3, 5)
     assert frames.shape == (4, 6)
@@ -285,7 +291,7 @@ def test_recomputing_changes_nothing_but_memory() -> None:
     again = build(Polish, "burgers", "polish.first=3", "polish.recompute=true")
     for stage in (plain, again):
         perturb(stage.model.field, 0.05)
-        stage(2, 10)["loss"].backward()
+        loss(stage, 2).backward()
     for a, b in zip(plain.model.field.parameters(), again.model.field.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
 
@@ -310,13 +316,13 @@ def test_denominators_per_frame() -> None:
     stage = build(Dynamics, "advection", "dynamics.denominators=per_frame", "dynamics.training.batch=104")
     q = stage.q["train"].take(torch.arange(8))
     torch.testing.assert_close(stage.changes, q.diff(dim=1).square().mean((0, 2, 3)), rtol=1e-4, atol=1e-8)
-    assert float(stage(0, 10)["loss"].detach()) == pytest.approx(1.0, abs=0.05)  # a field near zero
+    assert float(loss(stage, 0).detach()) == pytest.approx(1.0, abs=0.05)  # a field near zero
 
 
 def test_unrolled_training() -> None:
     stage = build(Dynamics, "advection", "dynamics.unroll=3")
     assert stage.n_starts == 11
-    assert torch.isfinite(stage(0, 10)["loss"])
+    assert torch.isfinite(loss(stage, 0))
     with pytest.raises(ConfigError, match="too long"):
         build(Dynamics, "advection", "dynamics.unroll=14")
 
@@ -354,7 +360,7 @@ def test_the_tangent_of_a_frame_is_close_to_the_next_change() -> None:
 @pytest.mark.parametrize("system", ["advection", "burgers", "gray_scott"])
 def test_supervision_by_the_equation(system: str, words: tuple[str, ...]) -> None:
     stage = build(Dynamics, system, *words)
-    metrics = stage(0, 10)
+    metrics = stage(stage.batch(0, 10))
     extra = metrics["loss_tangent" if "tangent" in words[0] else "loss_response"]
     assert 0 < float(extra) < 10
     metrics["loss"].backward()

@@ -25,7 +25,7 @@ def run(net: nn.Sequential, optimiser: Optimiser | torch.optim.Optimizer, steps:
     for step in steps:
         x = torch.randn((4, 3), generator=torch.Generator().manual_seed(step))
         h = net[2](net[1](net[0](x))[:, None])  # (4,2,3)
-        optimiser.zero_grad()
+        net.zero_grad()
         net[3](h).square().mean().backward()
         optimiser.step()
 

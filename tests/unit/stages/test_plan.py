@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from torch import Tensor
 
 from pdejepa.core.errors import Interrupted
 from pdejepa.stages import plan as planning
+from pdejepa.stages.base import Batch
 from pdejepa.stages.checkpoint import StageFolder
 from pdejepa.stages.plan import planned_steps
 from pdejepa.stages.settings import Budget
@@ -34,9 +34,9 @@ class Timed(Toy):
 
     now, step_s = 100.0, 1.0
 
-    def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def batch(self, step: int, n_steps: int) -> Batch:
         Timed.now += Timed.step_s
-        return super().forward(step, n_steps)
+        return super().batch(step, n_steps)
 
     def score(self) -> dict[str, float]:
         Timed.now += 2.0
@@ -52,12 +52,12 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_clock")
 def test_seconds_become_steps_once_and_the_probe_leaves_no_trace(tmp_path: Path) -> None:
-    """50 s: 3 steps to warm up and 10 timed ones, then one score.  Of the 35 s left, four scores take 8, and saving
-    takes a moment: 26 steps of 1 s."""
-    assert train(tmp_path / "timed", Timed(settings(budget=Budget(seconds=50))))["steps"] == 26
-    assert Timed.now - 100 == 15 + 8 + 26
-    assert json.loads((tmp_path / "timed/plan.json").read_text())["steps"] == 26
-    train(tmp_path / "counted", Toy(settings(budget=Budget(steps=26))))
+    """50 s: 4 steps to warm up and 10 timed ones, then one score.  Of the 34 s left, four scores take 8, and saving
+    takes a moment: 25 steps of 1 s."""
+    assert train(tmp_path / "timed", Timed(settings(budget=Budget(seconds=50))))["steps"] == 25
+    assert Timed.now - 100 == 16 + 8 + 25
+    assert json.loads((tmp_path / "timed/plan.json").read_text())["steps"] == 25
+    train(tmp_path / "counted", Toy(settings(budget=Budget(steps=25))))
     timed, counted = result(tmp_path / "timed"), result(tmp_path / "counted")
     assert {name for name in timed if timed[name] != counted[name]} == {"plan.json"}
 
@@ -69,10 +69,10 @@ def test_a_resumed_stage_keeps_its_number_of_steps(tmp_path: Path) -> None:
     stop = {11: lambda stage: signal.raise_signal(signal.SIGTERM)}
 
     class Stopped(Timed):
-        def forward(self, step: int, n_steps: int) -> dict[str, Tensor]:
+        def batch(self, step: int, n_steps: int) -> Batch:
             if n_steps != planning.PROBE_STEPS and step in stop:
                 stop.pop(step)(self)
-            return super().forward(step, n_steps)
+            return super().batch(step, n_steps)
 
     with pytest.raises(Interrupted, match=r"^Stopping after step 12; saved. Continue with the same command.$"):
         train(tmp_path / "two", Stopped(settings(budget=budget)))

@@ -1,0 +1,90 @@
+"""Gradients of a step: fresh every time, and on a GPU the same whether recorded or not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pdejepa.models.blocks import compile_blocks
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Batch
+from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.data import load_data
+from pdejepa.stages.optim import build_optimiser
+from pdejepa.stages.record import Gradients
+from pdejepa.stages.resume import choose_trained
+from pdejepa.stages.train import BUILD
+from tests.unit.stages.method import small_config
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+CUDA = torch.device("cuda")
+
+
+class Line(nn.Module):
+    """loss = mean of (w x)^2, so d loss / d w = 2 w <x^2>."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"loss": (self.w * batch["x"]).square().mean()}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_every_call_has_gradients_of_its_own(device: str) -> None:
+    line = Line().to(device)
+    gradients = Gradients(line, [line.w], lambda: torch.autocast("cpu", enabled=False), device == "cuda")
+    for x in (torch.ones(4), 2 * torch.ones(4), torch.ones(6), torch.zeros(4)):
+        metrics = gradients({"x": x.to(device)})
+        square = float(x.square().mean())
+        assert float(metrics["loss"].detach()) == 9 * square
+        assert line.w.grad is not None
+        assert float(line.w.grad) == 6 * square
+    gradients.forget()
+    assert line.w.grad is None
+
+
+def _stage(name: str, system: str, words: tuple[str, ...]) -> MethodStage:
+    config = small_config(system, "device=cuda", *words)
+    data = load_data(config, CUDA, show=False)
+    torch.manual_seed(0)
+    model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history).to(CUDA)
+    stage = BUILD[name](config, data, model, Place(CUDA))
+    compile_blocks(stage)
+    choose_trained(stage)
+    return stage
+
+
+def _losses(stage: MethodStage, should_record: bool, n_steps: int = 8) -> list[float]:
+    """Train some steps."""
+    optimiser = build_optimiser(stage.trained(), stage.settings.optimiser)
+    autocast = lambda: torch.autocast("cuda", torch.bfloat16)  # noqa: E731
+    gradients = Gradients(stage, list(optimiser.parameters.values()), autocast, should_record)
+    losses = []
+    for step in range(n_steps):
+        with torch.no_grad():
+            batch = stage.batch(step, n_steps)
+        losses.append(float(gradients(batch)["loss"].detach()))
+        optimiser.step()
+        with torch.no_grad():
+            stage.after_update(step, n_steps)
+    return losses
+
+
+@needs_cuda
+@pytest.mark.parametrize("system", ["combined", "burgers", "wave_b", "heterns", "gray_scott"])
+@pytest.mark.parametrize("name", list(BUILD))
+def test_recorded_steps_train_like_plain_ones(name: str, system: str) -> None:
+    words = ("polish.recompute=true",) if system == "burgers" else ()
+    plain, recorded = (_losses(_stage(name, system, words), flag) for flag in (False, True))
+    assert recorded == pytest.approx(plain, rel=2e-2)
+    assert len(set(recorded)) > 4
+
+
+@needs_cuda
+@pytest.mark.parametrize("word", ["dynamics.tangent_weight=0.1", "dynamics.response_weight=0.1", "dynamics.unroll=3"])
+def test_options_of_dynamics_can_be_recorded(word: str) -> None:
+    plain, recorded = (_losses(_stage("dynamics", "burgers", (word,)), flag) for flag in (False, True))
+    assert recorded == pytest.approx(plain, rel=2e-2)
