@@ -1,6 +1,7 @@
 """How fast the stages train, and how much of the machine they use.
 
     python benchmarks/train.py --systems combined --recipe fast --device cuda --out results/train-h200.json
+    python benchmarks/train.py --recipe paper --stages pretrain dynamics --set dynamics.training.batch=192
     python benchmarks/train.py --systems advection --recipe tiny --device cpu
 
 Every stage of every system runs on a few hundred trajectories made in memory: samples per second; achieved TFLOP/s
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from pdejepa import recipes
+from pdejepa.core.config import load_config
 from pdejepa.core.device import pick_device
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
@@ -126,6 +129,8 @@ def measure(config: TrainConfig, name: str, data: TrainingData, device: torch.de
     each = runner.seconds(n, 6)
     split = shares(runner, 6 + n, 6)
     del runner
+    gc.collect()
+    torch.cuda.empty_cache()
     latents = config.latents if name == "decode" else "on_the_fly"  # rollouts are always kept
     plain = Runner(dataclasses.replace(config, compile=False, record=False, latents=latents), name, data, device)
     plain.seconds(3, 0)
@@ -155,18 +160,20 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--trajectories", type=int, default=256)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings than the recipe's")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = pick_device(args.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    report: dict[str, Any] = {"device": name, "torch": torch.__version__, "recipe": args.recipe, "rows": []}
+    report: dict[str, Any] = {"device": name, "torch": torch.__version__, "recipe": args.recipe, "set": args.set}
+    report["rows"] = []
     report["peak_tflops"] = {
         kind: round(matmul_peak(device, dtype) / 1e12, 3)
         for kind, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32))
     }
     print(f"{name}: matrix products {report['peak_tflops']} TFLOP/s")
     for system in args.systems:
-        config = recipes.get(system, args.recipe)
+        config = load_config(TrainConfig, None, args.set, recipes.get(system, args.recipe))
         config = dataclasses.replace(config, counts={"train": args.trajectories, "valid": 4}, device=str(device))
         data = load_data(config, device, show=False)
         for stage in args.stages:
