@@ -240,7 +240,7 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
         dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6)),
         decode=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
         polish=PolishConfig(
-            training=_training(polish, column.batch_5, 1e-4, "muon", muon_lr=1e-4), recompute=column.recompute
+            training=_training(polish, column.batch_5, 3e-4, "muon", muon_lr=3e-4), recompute=column.recompute
         ),
         reconstruct=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
     )
