@@ -77,7 +77,8 @@ def error_table(results: list[dict[str, Any]]) -> str:
         for split, found in result["errors"].items():
             errors = (_percent(found[key]) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
             seconds = f"{result['seconds']['total']:.0f}"
-            cells = (result["system"], result["recipe"], split, found["n"], *errors, seconds, result["device"])
+            recipe = result["recipe"] + (", polished" if result["polish"] else "")
+            cells = (result["system"], recipe, split, found["n"], *errors, seconds, result["device"])
             lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 

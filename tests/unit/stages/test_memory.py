@@ -96,8 +96,8 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:
     fast = recipes.get("combined", "fast")
-    half = with_seconds(fast, 202.5)
+    half = with_seconds(fast, 300.0)
     parts = [getattr(half, name).training.budget.seconds for name in half.stages]
-    assert parts == pytest.approx([65.0, 12.5, 100.0, 25.0])
+    assert parts == pytest.approx([65.0, 12.5, 135.0, 27.5, 60.0])
     tiny = with_seconds(CONFIG, 40.0)
     assert [getattr(tiny, name).training.budget.seconds for name in tiny.stages] == [10.0] * 4
