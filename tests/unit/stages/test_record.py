@@ -15,7 +15,7 @@ from pdejepa.stages.optim import build_optimiser
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.train import BUILD
-from tests.unit.stages.method import small_config
+from tests.unit.stages.method import CPU, small_config
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CUDA = torch.device("cuda")
@@ -47,8 +47,9 @@ def test_every_call_has_gradients_of_its_own(device: str) -> None:
 
 
 def _stage(name: str, system: str, words: tuple[str, ...]) -> MethodStage:
-    config = small_config(system, "device=cuda", *words)
-    data = load_data(config, CUDA, show=False)
+    config = small_config(system, *words)
+    data = load_data(config, CPU, show=False)  # small solves are faster there
+    data.fields, data.xi = ({split: t.to(CUDA) for split, t in part.items()} for part in (data.fields, data.xi))
     torch.manual_seed(0)
     model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history).to(CUDA)
     stage = BUILD[name](config, data, model, Place(CUDA))
