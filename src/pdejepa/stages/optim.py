@@ -1,4 +1,4 @@
-"""AdamW, or Muon for matrices and AdamW for the rest, with a state that is a plain table of named tensors.
+"""AdamW, Adam, or Muon for matrices and AdamW for the rest, with a state that is a plain table of named tensors.
 
     name of an entry   PARAMETER/KEY, for example `field.blocks.0.norm1.weight/exp_avg`
 
@@ -91,17 +91,19 @@ def build_optimiser(modules: Mapping[str, nn.Module], config: OptimiserConfig) -
 
 
 def _adamw(parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> torch.optim.Optimizer:
-    """Biases and one-dimensional tensors do not decay: pulling an offset or a scale to zero helps nobody."""
-    decaying: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    """One group per part with a learning rate of its own, and for what decays and what does not.
+
+    Biases and one-dimensional tensors do not decay: pulling an offset or a scale to zero helps nobody.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, p in parameters.items():
-        is_plain = p.ndim >= 2 and not name.endswith("bias")
-        (decaying if is_plain or config.decay_all else others).append(p)
-    groups = [
-        {"params": decaying, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+        decays = config.decay_all or (p.ndim >= 2 and not name.endswith("bias"))
+        factor = config.factors.get(name.split(".")[0], 1.0)
+        groups.setdefault((config.lr * factor, config.weight_decay if decays else 0.0), []).append(p)
     is_fused = all(p.is_cuda for p in parameters.values())
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, fused=is_fused or None
+    make = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
+    return make(
+        [{"params": params, "lr": lr, "weight_decay": decay} for (lr, decay), params in groups.items()],
+        betas=config.betas,
+        fused=is_fused or None,
     )

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pdejepa.core.errors import ConfigError
 
-OptimiserKind = Literal["adamw", "muon"]
+OptimiserKind = Literal["adamw", "adam", "muon"]
 ScheduleKind = Literal["wsd", "cosine", "constant"]
 Selection = Literal["best", "last"]
 
@@ -43,7 +43,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """AdamW, or Muon for the matrices and AdamW for everything else."""
+    """AdamW, Adam with the decay inside the gradient, or Muon for the matrices and AdamW for everything else.
+
+    factors: part -> factor of its learning rate, for the parts that a stage trains by name.
+    """
 
     kind: OptimiserKind = "adamw"
     lr: float = 1e-3
@@ -52,11 +55,13 @@ class OptimiserConfig:
     decay_all: bool = False  # True: biases and one-dimensional tensors decay too
     clip: float = 1.0  # largest global norm of the gradient; 0: no clipping
     muon_lr: float = 1e-3
+    factors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problems = []
-        if self.kind not in ("adamw", "muon"):
-            problems.append(f"optimiser.kind must be adamw or muon, got {self.kind!r}")
+        if self.kind not in ("adamw", "adam", "muon"):
+            problems.append(f"optimiser.kind must be adamw, adam or muon, got {self.kind!r}")
+        problems += [f"optimiser.factors.{n} must be above 0, got {f}" for n, f in self.factors.items() if not f > 0]
         for name in ("lr", "muon_lr"):
             if not 0 < getattr(self, name) < math.inf:
                 problems.append(f"optimiser.{name} must be above 0, got {getattr(self, name)}")

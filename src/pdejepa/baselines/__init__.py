@@ -1,0 +1,21 @@
+"""Published solvers for parametric PDEs, behind one interface.  A new one is one file here and one name in `NAMES`."""
+
+from __future__ import annotations
+
+import importlib
+
+from pdejepa.baselines.base import Baseline, Recipe
+from pdejepa.core.errors import ConfigError, did_you_mean
+
+NAMES = ("fno",)
+
+__all__ = ["NAMES", "Baseline", "Recipe", "get"]
+
+
+def get(name: str) -> type[Baseline]:
+    """The class of the solver of that name."""
+    key = name.replace("-", "_").lower()
+    if key not in NAMES:
+        raise ConfigError(f"There is no solver {name!r}{did_you_mean(key, NAMES) or '.'} Solvers: {', '.join(NAMES)}.")
+    solver: type[Baseline] = importlib.import_module(f"pdejepa.baselines.{key}").SOLVER
+    return solver

@@ -1,0 +1,153 @@
+"""The interface of all solvers.
+
+    solver = Solver(config, task)
+    fitted by `fit`: for every stage, loss(stage, batch) on windows of trajectories
+    state = solver.adapt(support, xi)              what it knows of an environment: parameters, context, a fitted code
+    u = solver.rollout(u_hist, state, n_frames)    (B,H,C,*grid) -> (B,n_frames,C,*grid)
+
+Fields are standardised per channel with the train split; solvers that normalise in their own way do it inside.
+A solver writes down networks, one loss per stage and one step in time; windows, loops, budgets, checkpoints and
+rollout buffers are the runner's (see `fit`).
+Letters: B rows, T frames, H observed frames, K support trajectories, C channels, *grid spatial axes, P parameters.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.baselines.task import Card, Task
+from pdejepa.core.errors import ConfigError
+from pdejepa.stages.base import Batch
+from pdejepa.stages.settings import Budget, TrainingConfig
+
+State = dict[str, Tensor]  # per row: (B, ...)
+
+# How long a stage of a recipe lasts, by its published number of epochs.  Comparisons overrule it with their own budget.
+BUDGETS: dict[str, Callable[[float], Budget]] = {
+    "paper": lambda epochs: Budget(epochs=epochs),
+    "fast": lambda _: Budget(seconds=180.0),
+    "tiny": lambda _: Budget(steps=20),
+}
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a training sample holds: frames in a row (0: the whole trajectory), and trajectories of its environment."""
+
+    n_frames: int = 0
+    n_support: int = 0
+
+
+@dataclass(frozen=True)
+class StageRecipe:
+    """How one stage is trained; `share`: its part of a budget that is given for all stages together."""
+
+    name: str
+    training: TrainingConfig
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The configuration of the networks, and of every stage."""
+
+    model: Any
+    stages: tuple[StageRecipe, ...]
+
+
+class Baseline(nn.Module):
+    """One published solver.  Subclasses set `card`, build their networks and fill in what is abstract here."""
+
+    card: ClassVar[Card]
+    xi_mean: Tensor
+    xi_std: Tensor
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__()
+        task.check(self.card)
+        self.config, self.task = config, task
+        self.register_buffer("xi_mean", torch.tensor(task.xi_mean, dtype=torch.float64), persistent=False)
+        self.register_buffer("xi_std", torch.tensor(task.xi_std, dtype=torch.float64), persistent=False)
+
+    def standardised(self, xi: Tensor) -> Tensor:
+        """Parameters (B,P) with the mean and spread of the train split taken out, float32."""
+        return ((xi.double() - self.xi_mean) / self.xi_std).float()
+
+    @classmethod
+    @abstractmethod
+    def recipe(cls, name: str, task: Task) -> Recipe:
+        """`paper` (the published table), `fast` (for short budgets on one GPU) or `tiny` (for tests)."""
+
+    # ---- training ----------------------------------------------------------------------------------------------
+    def trained(self, stage: str) -> dict[str, nn.Module]:
+        """The parts that a stage moves, by name; all others are frozen."""
+        return dict(self.named_children())
+
+    def window(self, stage: str, share: float) -> Window:
+        """What a sample of that stage holds when the share (0..1) of its steps is done."""
+        return Window(self.card.history + 1)
+
+    def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
+        """Random tensors of a step (noise, masks); they may depend on the shapes of the batch only."""
+        return {}
+
+    @abstractmethod
+    def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
+        """`loss` and other scalars of a batch; it must not wait for the device.
+
+        u (B,T,C,*grid) frames of a window, frame (B,) number of its first frame, xi (B,P), environment (B,) int64,
+        support (B,K,T,C,*grid) if the window asks for it, share () how much of the stage is done, and the `draws`.
+        """
+
+    def after_update(self, stage: str) -> None:
+        """What follows an optimiser step, a moving average for example."""
+        return
+
+    def prepare(self, stage: str) -> None:
+        """Called once before a stage starts, after the stages before it are done."""
+        return
+
+    # ---- forecasts ---------------------------------------------------------------------------------------------
+    def adapt(
+        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> State:
+        """What the solver knows of the environments of B rows, from support (B,K,T,C,*grid) or parameters (B,P)."""
+        return {}
+
+    @abstractmethod
+    def rollout(
+        self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The next frames (B,n_frames,C,*grid) after the observed ones (B,H,C,*grid)."""
+
+    def encode(self, u: Tensor) -> Tensor:
+        """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""
+        raise ConfigError(f"{self.card.title} has no representations to return.")
+
+
+def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_frames: int) -> Tensor:
+    """Frames (B,n_frames,C,*grid) by repeated `step`: history (B,n_history,C,*grid) -> next frame (B,C,*grid).
+
+    Missing history is filled by repeating the first frame; what is older than `n_history` is dropped.
+    """
+    missing = n_history - u_hist.shape[1]
+    if missing > 0:
+        u_hist = torch.cat((u_hist[:, :1].expand(-1, missing, *u_hist.shape[2:]), u_hist), 1)
+    history, frames = u_hist[:, -n_history:], []
+    for _ in range(n_frames):
+        after = step(history)
+        frames.append(after)
+        history = torch.cat((history[:, 1:], after[:, None]), 1)
+    return torch.stack(frames, 1) if frames else u_hist[:, :0]
+
+
+def relative_l2(u_hat: Tensor, u: Tensor, eps: float = 1e-8) -> Tensor:
+    """|u_hat - u| / |u| over space, for every row, frame and channel, then the mean; both (B,T,C,*grid)."""
+    error, norm = (x.float().flatten(3).norm(dim=-1) for x in (u_hat - u, u))  # (B,T,C)
+    return (error / (norm + eps)).mean()

@@ -1,0 +1,208 @@
+"""Training a solver: its stages one after the other, through the same loop, files and budgets as the method itself.
+
+    RUN/
+      <stage>/            as in any run (see `pdejepa.stages.run`), one folder per stage of the solver
+      solver.json         name, recipe, task, budget, seconds; written when all stages are done
+
+A budget may be given for all stages together, in seconds, steps, samples or floating-point operations; each stage gets
+its share.
+Letters: B samples of a step, T frames of a window, K support trajectories.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
+from pdejepa.baselines.pool import Pool
+from pdejepa.core.device import tf32
+from pdejepa.core.errors import ConfigError
+from pdejepa.core.files import write_json
+from pdejepa.core.seeds import derive_seed
+from pdejepa.stages.base import Batch, Context, Stage, silent
+from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
+from pdejepa.stages.common import Place
+from pdejepa.stages.loop import run_stage
+from pdejepa.stages.losses import relative_error
+from pdejepa.stages.resume import choose_trained
+from pdejepa.stages.settings import Budget, TrainingConfig
+
+Unit = Literal["seconds", "steps", "samples", "flops"]
+N_SCORED = 64  # trajectories of valid that a score looks at
+
+
+@dataclass(frozen=True)
+class TotalBudget:
+    """An amount for all stages together."""
+
+    unit: Unit
+    amount: float
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("seconds", "steps", "samples", "flops") or not self.amount > 0:
+            raise ConfigError(
+                f"a budget is a positive number of seconds, steps, samples or flops, got {self.amount} {self.unit}"
+            )
+
+
+class FitStage(Stage):
+    """One stage of one solver, for the training loop."""
+
+    def __init__(self, solver: Baseline, recipe: StageRecipe, pool: Pool, place: Place, seed: int) -> None:
+        super().__init__(recipe.training, pool.data.n("train"))
+        self.name = recipe.name  # type: ignore[misc]  # a class variable elsewhere: here every object is another stage
+        self.solver, self.pool, self.place, self.seed = solver, pool, place, seed
+        self.shuffles = Shuffles(self.n_samples, seed, self._word, place.device)
+        self.to(place.device)
+
+    @property
+    def _word(self) -> str:
+        return f"{self.solver.card.name} {self.name}"
+
+    def trained(self) -> dict[str, nn.Module]:
+        return self.solver.trained(self.name)
+
+    def saved(self) -> dict[str, nn.Module]:
+        return {"solver": self.solver}
+
+    def trajectories(self, step: int) -> list[int]:
+        return [int(row) for row in self.shuffles.take(step, self.settings.batch)]
+
+    def batch(self, step: int, n_steps: int) -> Batch:
+        rows = own_slice(self.shuffles.take(step, self.settings.batch), self.place.rank, self.place.world)
+        return self.windows("train", rows, step / n_steps, ("train", step))
+
+    def windows(self, split: str, rows: Tensor, share: float, words: tuple[object, ...]) -> Batch:
+        """Windows of some trajectories at random places; `words` decide all random numbers."""
+        data, window = self.pool.data, self.solver.window(self.name, share)
+        draws = generator(self.place.device, self.seed, self._word, *words)
+        n, width = data.n_frames, min(window.n_frames or data.n_frames, data.n_frames)
+        first = torch.randint(n - width + 1, (len(rows),), generator=draws, device=rows.device)
+        frames = first[:, None] + torch.arange(width, device=rows.device)  # (B,T)
+        batch = {
+            "u": data.fields[split][rows[:, None], frames],
+            "frame": first,
+            "xi": data.xi[split][rows],
+            "environment": self.pool.environment[split][rows],
+            "share": torch.full((), share, device=rows.device),
+        }
+        if window.n_support:
+            picks = torch.rand((len(rows), window.n_support), generator=draws, device=rows.device)
+            batch["support"] = data.fields[split][self.pool.support(split, rows, window.n_support, picks)]
+        return {**batch, **self.solver.draws(self.name, batch, draws)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return self.solver.loss(self.name, batch)
+
+    def after_update(self, step: int, n_steps: int) -> None:
+        self.solver.after_update(self.name)
+
+    def probe_step(self, number: int, n: int, n_steps: int) -> int:
+        """Windows may grow with the step: time some of every length."""
+        return number * n_steps // n
+
+    @torch.no_grad()
+    def score(self) -> dict[str, float]:
+        """Error of whole rollouts on valid, in the last stage of a forecaster; the loss elsewhere.
+
+        Codes of environments are known for train only, so solvers that fit codes are judged by their loss there.
+        """
+        is_last = self.name == self.solver.card.stages[-1]
+        if self.solver.card.adapts == "gradient":
+            return {"score": self._loss("train")}
+        return {"score": self._rollout_error() if is_last and self.solver.card.is_forecaster else self._loss("valid")}
+
+    def _loss(self, split: str) -> float:
+        rows = torch.arange(min(N_SCORED, self.pool.data.n(split)), device=self.place.device)
+        parts = [rows[part] for part in in_pieces(len(rows), self.settings.batch)]
+        losses = [float(self(self.windows(split, part, 1.0, ("score", split)))["loss"]) * len(part) for part in parts]
+        return sum(losses) / len(rows)
+
+    def _rollout_error(self) -> float:
+        data, history = self.pool.data, self.solver.card.history
+        errors = []
+        rows = torch.arange(min(N_SCORED, data.n("valid")), device=self.place.device)
+        for part in in_pieces(len(rows), 32):
+            own, draws = rows[part], generator(self.place.device, self.seed, self._word, "score")
+            support = None
+            if "support" in self.solver.card.needs:
+                picks = torch.zeros((len(own), 1), device=own.device)
+                support = data.fields["valid"][self.pool.support("valid", own, 1, picks)]
+            state = self.solver.adapt(support, data.xi["valid"][own], draws)
+            u = data.fields["valid"][own]
+            u_hat = self.solver.rollout(u[:, :history], state, data.n_frames - history, draws)
+            errors.append(relative_error(u_hat, u[:, history:]))
+        return float(torch.cat(errors).mean())
+
+
+def fit(
+    solver: Baseline,
+    recipe: Recipe,
+    pool: Pool,
+    out: Path,
+    budget: TotalBudget | None = None,
+    seed: int = 0,
+    say: Callable[[str], object] = silent,
+    show_progress: bool = False,
+) -> dict[str, Any]:
+    """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage."""
+    device, report = pool.data.fields["train"].device, {}
+    upstream, begun = {"data": pool.data.hash}, time.monotonic()
+    for stage_recipe in recipe.stages:
+        solver.prepare(stage_recipe.name)
+        stage = FitStage(solver, stage_recipe, pool, Place(device), seed)
+        if budget is not None:
+            stage.settings = with_budget(stage, recipe, stage_recipe, budget)
+        context = Context(
+            device=device,
+            seed=seed,
+            upstream=dict(upstream),
+            record=solver.card.can_record,
+            say=say,
+            show_progress=show_progress,
+        )
+        with tf32(device):
+            report[stage_recipe.name] = run_stage(stage, out / stage_recipe.name, context)
+        upstream[stage_recipe.name] = report[stage_recipe.name]["weights_sha256"]
+    write_json(
+        out / "solver.json",
+        {"solver": solver.card.name, "seed": seed, "stages": report, "seconds": time.monotonic() - begun},
+    )
+    return report
+
+
+def with_budget(stage: FitStage, recipe: Recipe, part: StageRecipe, budget: TotalBudget) -> TrainingConfig:
+    """The settings of a stage with its share of a total budget."""
+    amount = budget.amount * part.share / sum(other.share for other in recipe.stages)
+    if budget.unit == "seconds":
+        own = Budget(seconds=amount)
+    else:
+        per_step = {"steps": 1.0, "samples": float(part.training.batch)}.get(budget.unit) or step_flops(stage)
+        own = Budget(steps=max(1, round(amount / per_step)))
+    return dataclasses.replace(stage.settings, budget=own)
+
+
+def step_flops(stage: FitStage) -> float:
+    """Floating-point operations of one training step, forward and backward, as PyTorch counts them."""
+    choose_trained(stage)
+    with FlopCounterMode(display=False) as counter:
+        stage(stage.batch(0, 1))["loss"].backward()
+    stage.zero_grad(set_to_none=True)
+    return float(counter.get_total_flops())
+
+
+def build(solver: type[Baseline], recipe: Recipe, pool: Pool, seed: int = 0) -> Baseline:
+    """A fresh solver whose initial weights depend on the seed and its name only."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, solver.card.name, "weights"))
+        made = solver(recipe.model, pool.task)
+    return made.to(pool.data.fields["train"].device)

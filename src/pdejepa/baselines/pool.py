@@ -1,0 +1,95 @@
+"""Data for comparisons: train and valid with their environments, so that every solver finds what it needs.
+
+An environment is one set of parameters; trajectory i of a split belongs to environment i mod n.  The first n
+trajectories of a split therefore all have parameters of their own.  A small pool takes fewer environments and several
+trajectories of each instead, or solvers that learn from context would have none.
+Letters: n trajectories, E environments, K trajectories of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pdejepa.baselines.task import Task
+from pdejepa.core.errors import DataError
+from pdejepa.models.condition import fit_statistics
+from pdejepa.stages.data import TrainingData
+from pdejepa.systems import System
+
+SIBLINGS = 5  # trajectories per environment of a small pool
+
+
+@dataclass
+class Pool:
+    """Standardised fields (n,T,C,*grid), parameters (n,P) and environment numbers (n,) of train and valid."""
+
+    data: TrainingData
+    environment: dict[str, Tensor]
+    siblings: dict[str, Tensor] = field(default_factory=dict)  # (E,K) trajectories of every environment
+
+    @property
+    def task(self) -> Task:
+        xi = self.data.xi["train"].double()
+        spread = xi.std(0, unbiased=False)
+        table = self.siblings["train"]
+        return Task(
+            system=self.data.system,
+            statistics=self.data.statistics,
+            xi_mean=tuple(xi.mean(0).tolist()),
+            xi_std=tuple(torch.where(spread > 0, spread, 1.0).tolist()),
+            n_environments=len(table),
+            has_support=table.shape[1] > 1,
+        )
+
+    def support(self, split: str, rows: Tensor, n: int, draws: Tensor) -> Tensor:
+        """Numbers (B,n) of other trajectories of the same environments; draws (B,n) in [0,1) choose among them."""
+        table = self.siblings[split][self.environment[split][rows]]  # (B,K)
+        n_others = table.shape[1] - 1
+        if n_others < 1:
+            raise DataError(f"{split} has one trajectory per environment: there is no other one to learn from.")
+        last = (table == rows[:, None]).to(torch.int8).argsort(dim=1, stable=True)  # oneself goes to the end
+        others = table.gather(1, last)[:, :n_others]
+        picks = (draws * n_others).long().clamp(max=n_others - 1)  # (B,n)
+        return others.gather(1, picks)
+
+
+def build_pool(system: System, counts: dict[str, int], device: torch.device, seed: int = 0) -> Pool:
+    """Generate train and valid in memory, with statistics of train."""
+    fields, xi, environment, siblings = {}, {}, {}, {}
+    for split, n in counts.items():
+        parts = blocks(system, split, n)
+        made = [system.generate(split, size, device, start=start, seed=seed) for start, size in parts]
+        fields[split], xi[split] = (torch.cat([getattr(part, name) for part in made]) for name in ("fields", "xi"))
+        original = torch.cat([part.environment for part in made]).to(device)
+        environment[split] = original.unique(return_inverse=True)[1]
+        siblings[split] = sibling_table(environment[split])
+    statistics = fit_statistics(system, fields["train"], xi["train"])
+    shape = (1, 1, -1, *[1] * system.ndim)
+    mean, std = (torch.tensor(values, device=device).reshape(shape) for values in (statistics.mean, statistics.std))
+    for values in fields.values():
+        values.sub_(mean).div_(std)
+    digest = hashlib.sha256(repr((system, sorted(counts.items()), seed)).encode()).hexdigest()
+    return Pool(TrainingData(system, fields, xi, statistics, digest), environment, siblings)
+
+
+def blocks(system: System, split: str, n: int) -> list[tuple[int, int]]:
+    """(start, length) of the trajectories of a pool of n: all of 0..n-1, or fewer environments with siblings."""
+    n_environments = system.split(split).n_environments
+    if n >= 2 * n_environments or n < 2:
+        return [(0, n)]
+    per = min(SIBLINGS, n, max(2, system.split(split).n // n_environments))
+    n_taken = max(1, n // per)
+    return [(k * n_environments, n_taken) for k in range(per)]
+
+
+def sibling_table(environment: Tensor) -> Tensor:
+    """(E,K) trajectories of every environment, K the smallest number that one has."""
+    order = environment.argsort(stable=True)
+    counts = environment.bincount()
+    least = int(counts.min())
+    starts = counts.cumsum(0) - counts
+    return order[starts[:, None] + torch.arange(least, device=environment.device)]
