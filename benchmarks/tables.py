@@ -100,6 +100,29 @@ def training_table(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def finalists(rows: list[dict[str, Any]], batch: int) -> tuple[dict[str, Any], ...]:
+    """The surrogate, the fastest solver setting at least as accurate, and the solver of the data, measured in turn."""
+    here = [row for row in rows if row["batch"] == batch and row["in_turn"]]
+    ours = next(row for row in here if row["who"] == "surrogate")
+    as_good = [row for row in here if row["who"] != "surrogate" and row["rel_l2"] <= ours["rel_l2"]]
+    reference = next(row for row in here if row["who"] == "reference")
+    return ours, min(as_good, key=lambda row: row["seconds"]), reference
+
+
+def forecast_table(report: dict[str, Any]) -> str:
+    """Of every model and batch size: error and seconds of the finalists, and what they say."""
+    head = ("model", "trajectories", "batch", "who", "setting", "relative L2", "ms per trajectory")
+    where = f"{report['device']}, torch {report['torch']}, load average before the start {report['load']:g}."
+    lines = [where, "", _line(head), _line(["---"] * len(head))]
+    for model, batch in dict.fromkeys((row["model"], row["batch"]) for row in report["rows"]):
+        ours, rival, reference = finalists([row for row in report["rows"] if row["model"] == model], batch)
+        for row in (ours, rival, reference) if rival is not reference else (ours, reference):
+            who = {"reference": "solver of the data"}.get(row["who"], row["who"])
+            error = f"{100 * row['rel_l2']:.3g} %" + (f" ({row['n_failed']} failed)" if row["n_failed"] else "")
+            lines.append(_line((model, row["n"], batch, who, row["setting"], error, f"{1e3 * row['seconds']:.3g}")))
+    return "\n".join((*lines, "", *(f"- {sentence}" for sentence in report["verdicts"]))) + "\n"
+
+
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
     reports = [json.loads(path.read_text()) for path in sorted(Path().glob(pattern))]
@@ -107,6 +130,8 @@ def table(pattern: str) -> str:
         raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
     if "errors" in reports[0]:
         return error_table(reports)
+    if "verdicts" in reports[0]:
+        return forecast_table(reports[0])
     return training_table(reports[0]) if "peak_tflops" in reports[0] else generation_table(reports[0])
 
 

@@ -30,10 +30,17 @@ COMMANDS: tuple[str, ...] = (
     "train",
     "forecast",
     "evaluate",
+    "results",
+    "ablate",
+    "export",
     "report",
+    "baselines",
+    "compare",
+    "demo",
     "doctor",
 )
 
+TRAINING = ("train", "ablate", "compare")
 _STOPPED = "Stopped on request. Files that were finished are intact; unfinished ones were not kept."
 _OUT_OF_MEMORY = "Out of memory. Use a smaller size, grid or batch, or a machine with more memory."
 _INTERRUPTED_BY_TYPER = 130  # typer turns KeyboardInterrupt into this code
@@ -81,7 +88,7 @@ def build_app() -> typer.Typer:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the entry point of the script `pdejepa`."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if "train" not in words[:2]:
+    if not set(TRAINING) & set(words[:2]):
         # Read when PyTorch is loaded: threads that wait asleep, not spinning, do no harm on a busy machine. Training
         # is made of many short operations, for which waking up costs as much as the work.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -7,7 +7,24 @@ import importlib
 from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.core.errors import ConfigError, did_you_mean
 
-NAMES = ("fno",)
+NAMES = (
+    "fno",
+    "cape",
+    "coda",
+    "geps",
+    "dpot",
+    "le_pde",
+    "lns",
+    "zebra",
+    "enma",
+    "unisolver",
+    "vit_in_context",
+    "cls_vit",
+    "mae_pde",
+    "videomae",
+    "mpp",
+    "poseidon",
+)
 
 __all__ = ["NAMES", "Baseline", "Recipe", "get"]
 

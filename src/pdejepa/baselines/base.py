@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -125,6 +126,11 @@ class Baseline(nn.Module):
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
         """The next frames (B,n_frames,C,*grid) after the observed ones (B,H,C,*grid)."""
+
+    @classmethod
+    def check_official(cls, path: Path) -> str:
+        """Load a file of weights that others have published into a network of their size; tell what fitted."""
+        raise ConfigError(f"There are no published weights for {cls.card.title}.")
 
     def encode(self, u: Tensor) -> Tensor:
         """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""

@@ -28,6 +28,7 @@ from pdejepa.core.device import tf32
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import write_json
 from pdejepa.core.seeds import derive_seed
+from pdejepa.models.blocks import compile_blocks
 from pdejepa.stages.base import Batch, Context, Stage, silent
 from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
 from pdejepa.stages.common import Place
@@ -114,12 +115,14 @@ class FitStage(Stage):
     def score(self) -> dict[str, float]:
         """Error of whole rollouts on valid, in the last stage of a forecaster; the loss elsewhere.
 
-        Codes of environments are known for train only, so solvers that fit codes are judged by their loss there.
+        Codes of environments are known for train only, so solvers that fit codes are judged by their loss there; those
+        that draw their forecasts, which takes longer than many steps, by their loss on valid.
         """
-        is_last = self.name == self.solver.card.stages[-1]
-        if self.solver.card.adapts == "gradient":
+        card = self.solver.card
+        if card.adapts == "gradient":
             return {"score": self._loss("train")}
-        return {"score": self._rollout_error() if is_last and self.solver.card.is_forecaster else self._loss("valid")}
+        rolls = card.is_forecaster and not card.is_stochastic and self.name == card.stages[-1]
+        return {"score": self._rollout_error() if rolls else self._loss("valid")}
 
     def _loss(self, split: str) -> float:
         rows = torch.arange(min(N_SCORED, self.pool.data.n(split)), device=self.place.device)
@@ -157,6 +160,8 @@ def fit(
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage."""
     device, report = pool.data.fields["train"].device, {}
     upstream, begun = {"data": pool.data.hash}, time.monotonic()
+    if device.type == "cuda":
+        compile_blocks(solver)
     for stage_recipe in recipe.stages:
         solver.prepare(stage_recipe.name)
         stage = FitStage(solver, stage_recipe, pool, Place(device), seed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,13 +51,17 @@ def animate_trajectory(trajectory: Trajectory, path: str | os.PathLike[str], tit
     save(lambda dpi, n_frames: _frames(trajectory, title, dpi, n_frames), path)
 
 
-def save(make: Callable[[int, int], Iterator[Image.Image]], path: str | os.PathLike[str]) -> None:
+def save(
+    make: Callable[[int, int], Iterator[Image.Image]],
+    path: str | os.PathLike[str],
+    attempts: Sequence[tuple[int, int]] = ATTEMPTS,
+) -> None:
     """Write the images that `make(dots per inch, frames)` yields, fewer and smaller ones until they fit."""
     kind = FORMATS.get(Path(path).suffix.lower())
     if kind is None:
         raise UsageError(f"Animations are written as .gif or .webp; got {Path(path).name!r}.")
     encoded = b""
-    for dpi, n_frames in ATTEMPTS:
+    for dpi, n_frames in attempts:
         encoded = _encode(list(make(dpi, n_frames)), kind)
         if len(encoded) <= MAX_BYTES:
             break

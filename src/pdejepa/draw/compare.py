@@ -141,13 +141,13 @@ def animate_comparison(
     truth: Trajectory, forecast: Trajectory, path: str | os.PathLike[str], title: str | None = None
 ) -> None:
     """Write an animation of at most about 3 MB; the suffix is .gif or .webp."""
-    animation.save(lambda dpi, n_frames: _frames(truth, forecast, title, dpi, n_frames), path)
+    animation.save(lambda dpi, n_frames: film(truth, forecast, title, dpi, n_frames), path)
 
 
-def _frames(
+def film(
     truth: Trajectory, forecast: Trajectory, title: str | None, dpi: int, n_frames: int
 ) -> Iterator[Image.Image]:
-    """RGB images of equal size; the figure is laid out once and only its data change."""
+    """At most n_frames frames as RGB images of equal size; the figure is laid out once and only its data change."""
     true, axes, names, note = flatten_to_plane(truth)
     guess = flatten_to_plane(forecast)[0]
     make = _line_film if len(axes) == 1 else _plane_film

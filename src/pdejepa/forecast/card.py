@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from pdejepa import recipes
+from pdejepa.core import yaml_subset
+from pdejepa.core.config import load_config, to_dict
+from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import human_bytes
+from pdejepa.stages.config import STAGES, TrainConfig
 from pdejepa.systems import System
 
 VARIANTS = {
@@ -14,15 +22,21 @@ VARIANTS = {
     "vanilla": "latent ODE on the unprojected latents, the parameters as a free token",
     "direct": "one network call per frame instead of an ODE",
 }
+LINE = 100  # letters of a command before it is continued on the next line
+KNOWN = ("variant", "history", "size", "model")  # of the training, what every checkpoint tells
+OPTIONS = ("system", "stages", "seed", "variant", "data")  # told by options of the command
+FREE = ("device",)  # where, not what
 
 
 def card_text(system: System, details: dict[str, Any]) -> str:
     """The card of the model that `details`, the content of config.json, describes."""
+    details = {"training": {}, "steps": {}, **details}  # older files lack them
     parts = (
         _head(system, details),
         _use(system, details),
         _parameters(details),
         _training(details),
+        _repeat(details),
         _errors(system, details),
         _limits(system, details),
     )
@@ -73,12 +87,81 @@ def _training(details: dict[str, Any]) -> str:
         f"## Training\n\nRecipe `{details['recipe']}`, {polish} joint polishing at the end, seed {details['seed']}. "
         f"Variant `{details['variant']}`: {VARIANTS[details['variant']]}. Data size `{details['size']}`"
         f"{_hash(details['data_hash'])}. Device: {details['device'] or 'not recorded'}; PyTorch {details['torch']}"
-        f"{'; commit ' + details['commit'][:12] if details['commit'] else ''}."
+        f"{_commit(details['commit'])}."
     )
     if seconds:
         table = _table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
         text += f"\n\nSeconds of each part:\n\n{table}"
     return text
+
+
+def _repeat(details: dict[str, Any]) -> str:
+    words, is_whole = train_words(details)
+    lines = [words[0]]
+    for word in words[1:]:
+        fits = len(lines[-1]) + len(word) < LINE
+        lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], f"  {word}"]
+    command = " \\\n".join(lines)
+    text = f"## How to repeat it\n\n```bash\n{command}\n```"
+    if any(n for name, n in details["steps"].items() if _seconds(details["training"], name)):
+        text += "\n\nStages that were given seconds are given the steps which that became."
+    if not is_whole:
+        text += (
+            "\n\nThe settings of the stages were not recorded: the command has the recipe's, of the pdejepa that wrote "
+            "this card."
+        )
+    return text
+
+
+def train_words(details: dict[str, Any]) -> tuple[list[str], bool]:
+    """The words of the command that trains this model again, quoted for a shell, and whether nothing is missing.
+
+    Every setting that differs from the recipe's is a word key=value; budgets in seconds become the steps they led to,
+    which is what decides the result.
+    """
+    recipe = details["recipe"] if details["recipe"] in recipes.RECIPES else "fast"
+    usual = to_dict(recipes.get(details["system"], recipe))
+    told, is_whole = _settings(details, usual)
+    stages = [name for name in STAGES if name in details["lineage"]] or told["stages"]
+    words = ["pdejepa", "train", details["system"], "--recipe", recipe, "--seed", str(details["seed"])]
+    words += ["--stages", ",".join(stages), "--out", "RUN"]
+    if told["variant"] != usual["variant"]:
+        words += ["--variant", told["variant"]]
+    if told["data"]:
+        words += ["--data", "DIR"]
+    unused = (*OPTIONS, *FREE, *(name for name in STAGES if name not in stages))
+    usual, told = ({k: v for k, v in settings.items() if k not in unused} for settings in (usual, told))
+    return [shlex.quote(word) for word in (*words, *_changes(usual, told))], is_whole
+
+
+def _settings(details: dict[str, Any], usual: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The configuration as plain data, and whether it was recorded; if not, the recipe's with what is known."""
+    try:
+        told = to_dict(load_config(TrainConfig, defaults=details["training"])) if details["training"] else {}
+    except ConfigError:  # of another version, or of somebody's own making
+        told = {}
+    if told.get("system") != details["system"]:
+        return {**usual, **{key: details[key] for key in KNOWN}}, False
+    for name, n_steps in details["steps"].items():
+        if _seconds(told, name):
+            told[name]["training"]["budget"] = {"steps": n_steps, "epochs": 0.0, "seconds": 0.0}
+    return told, True
+
+
+def _seconds(training: dict[str, Any], stage: str) -> float:
+    try:
+        return float(training[stage]["training"]["budget"]["seconds"])
+    except (KeyError, TypeError, ValueError):
+        return 0.0
+
+
+def _changes(before: Any, now: Any, path: str = "") -> list[str]:
+    """What differs between two nested settings, as words `path=value`."""
+    if isinstance(before, dict) and isinstance(now, dict) and (not path or set(before) == set(now)):
+        keys = [key for key in now if before.get(key) != now[key]]
+        return [word for key in keys for word in _changes(before.get(key), now[key], f"{path}.{key}".lstrip("."))]
+    is_plain = isinstance(now, str) and re.fullmatch(r"[\w./-]+", now) and yaml_subset.parse(now) == now
+    return [f"{path}={now if is_plain else json.dumps(now)}"]
 
 
 def _errors(system: System, details: dict[str, Any]) -> str:
@@ -134,6 +217,11 @@ def _listed(names: Sequence[str]) -> str:
 def _middle(ends: Sequence[float]) -> float:
     low, high = ends
     return (low * high) ** 0.5 if low > 0 else (low + high) / 2
+
+
+def _commit(name: str) -> str:
+    changed = " with changes" if name.endswith("-changed") else ""
+    return f"; commit {name.removesuffix('-changed')[:12]}{changed}" if name else ""
 
 
 def _hash(digest: str) -> str:

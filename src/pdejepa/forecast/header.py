@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import stat
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +44,7 @@ class Header:
     parameters: {name: {symbol, unit, meaning, train: [lowest, highest] of the train split}}
     lineage: {stage: sha256 of its weights}      seconds: {stage: wall-clock seconds}
     size: data size of the training, which fixes how many trajectories its other splits have
+    training: the whole TrainConfig, {} if it is not known      steps: {stage: how many it took}
     errors: {split: {"rel_l2": .., ...}}, filled in by `pdejepa evaluate`
     """
 
@@ -74,6 +75,8 @@ class Header:
     weights_bytes: int
     weights_dtype: Literal["float32", "float16"]
     size: Literal["tiny", "small", "paper"] = "paper"
+    training: dict[str, Any] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
 
     def build(self, device: str = "cpu") -> Surrogate:
         """The model with the shapes and statistics described, and any weights; on `meta`, with none."""
@@ -145,6 +148,8 @@ def describe(surrogate: Surrogate, details: dict[str, Any], weights: dict[str, A
         "commit": "",
         "errors": {},
         "size": "paper",
+        "training": {},
+        "steps": {},
     }
     unknown = [key for key in details if key not in told and key not in own]
     if unknown:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 import pdejepa
+from pdejepa.core.config import to_dict
 from pdejepa.core.device import rank_and_world
 from pdejepa.core.files import lock
 from pdejepa.forecast.checkpoint import save_model
@@ -66,6 +68,8 @@ def details(trained: Trained, is_polished: bool) -> dict[str, Any]:
         "device": trained.device,
         "torch": torch.__version__,
         "commit": commit(),
+        "training": to_dict(dataclasses.replace(config, data=Path(config.data).name)),  # without this machine's path
+        "steps": {name: report["steps"] for name, report in trained.reports.items()},
     }
 
 

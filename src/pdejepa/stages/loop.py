@@ -295,7 +295,7 @@ class _Training:
 
     def close(self) -> None:
         """Free the gradients, and let go of the parameters: the next stage may train them too."""
-        self.gradients.forget()
+        self.gradients.close()
         if isinstance(self.model, DistributedDataParallel):
             self.model._remove_autograd_hooks()
             self.model = self.stage

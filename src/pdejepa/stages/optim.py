@@ -1,6 +1,7 @@
-"""AdamW, Adam, or Muon for matrices and AdamW for the rest, with a state that is a plain table of named tensors.
+"""AdamW, Adam, Adan, or Muon for matrices and AdamW for the rest, with a state that is a table of named tensors.
 
     name of an entry   PARAMETER/KEY, for example `field.blocks.0.norm1.weight/exp_avg`
+                       adan/KEY for the numbers that Adan keeps for all parameters together
 
 The state exists from the start (all zeros, as the optimisers themselves would begin), so that its names never depend
 on how far the training is and loading can be strict.
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from pdejepa.stages.adan import Adan, adan_groups
 from pdejepa.stages.muon import Muon
 from pdejepa.stages.settings import OptimiserConfig
 from pdejepa.stages.weights import check_match
@@ -28,10 +30,14 @@ class Optimiser:
         self._parts: list[torch.optim.Optimizer] = []
         if matrices:
             self._parts.append(Muon(matrices.values(), config.muon_lr, config.weight_decay))
-        if others:
+        if others and config.kind == "adan":
+            self._parts.append(Adan(adan_groups(others, config.weight_decay, config.decay_all), config.lr))
+        elif others:
             self._parts.append(_adamw(others, config))
         self._rates = [[group["lr"] for group in part.param_groups] for part in self._parts]
         self._state = {name: self._begin(p, name in matrices) for name, p in parameters.items()}
+        if isinstance(self._parts[-1], Adan):
+            self._state["adan"] = self._parts[-1].shared
 
     def _begin(self, p: nn.Parameter, is_matrix: bool) -> dict[str, Tensor]:
         """The state before the first step, where the optimiser will look for it."""
@@ -39,6 +45,8 @@ class Optimiser:
             state = {"momentum_buffer": torch.zeros_like(p)}
             self._parts[0].state[p] = state
             return state
+        if isinstance(self._parts[-1], Adan):
+            return self._parts[-1].state[p]
         # Fused AdamW counts its steps on the device, the plain one on the CPU.
         count = torch.zeros((), dtype=torch.float32, device=p.device if p.is_cuda else "cpu")
         state = {"step": count, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}

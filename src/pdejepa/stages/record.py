@@ -88,3 +88,9 @@ class Gradients:
         """No gradients."""
         for parameter in self.parameters:
             parameter.grad = None
+
+    def close(self) -> None:
+        """Give back the memory of gradients and recordings."""
+        self.forget()
+        self._recordings.clear()
+        self._pool = None

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pdejepa.core.errors import ConfigError
 
-OptimiserKind = Literal["adamw", "adam", "muon"]
+OptimiserKind = Literal["adamw", "adam", "muon", "adan"]
 ScheduleKind = Literal["wsd", "cosine", "constant"]
 Selection = Literal["best", "last"]
 
@@ -43,9 +43,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """AdamW, Adam with the decay inside the gradient, or Muon for the matrices and AdamW for everything else.
+    """AdamW, Adam with the decay inside the gradient, Muon for the matrices and AdamW for everything else, or Adan.
 
     factors: part -> factor of its learning rate, for the parts that a stage trains by name.
+    Adan finds its own step size: `lr` is a factor of it, best left at 1, and `betas` are those of its paper.
     """
 
     kind: OptimiserKind = "adamw"
@@ -59,8 +60,10 @@ class OptimiserConfig:
 
     def __post_init__(self) -> None:
         problems = []
-        if self.kind not in ("adamw", "adam", "muon"):
-            problems.append(f"optimiser.kind must be adamw, adam or muon, got {self.kind!r}")
+        if self.kind not in ("adamw", "adam", "muon", "adan"):
+            problems.append(f"optimiser.kind must be adamw, adam, muon or adan, got {self.kind!r}")
+        if self.kind == "adan" and self.factors:
+            problems.append("optimiser.factors must be empty with adan, which has one step size for all parts")
         problems += [f"optimiser.factors.{n} must be above 0, got {f}" for n, f in self.factors.items() if not f > 0]
         for name in ("lr", "muon_lr"):
             if not 0 < getattr(self, name) < math.inf:

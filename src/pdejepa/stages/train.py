@@ -69,17 +69,19 @@ def train_stages(
     say: Callable[[str], object] = print,
     after_stage: Callable[[str, Trained], None] | None = None,
     restart: str = "",
+    data: TrainingData | None = None,
 ) -> Trained:
     """Run (or continue, or load) the stages of `config` in the folder `out`.
 
     after_stage: called on the first rank when a stage is finished.
     restart: forget this stage and those that stand on it first.
+    data: what to train on, on the right device, if it is in memory already.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
     try:
         place = Place(device, rank, world)
-        return _Run(config, Path(out), place, say if rank == 0 else silent, after_stage, restart).run()
+        return _Run(config, Path(out), place, say if rank == 0 else silent, after_stage, restart, data).run()
     finally:
         end_group()
 
@@ -95,9 +97,10 @@ class _Run:
         say: Callable[[str], object],
         after_stage: Callable[[str, Trained], None] | None,
         restart: str,
+        data: TrainingData | None,
     ) -> None:
         self.config, self.out, self.place, self.say = config, out, place, say
-        self.device, self.after_stage, self.restart = place.device, after_stage, restart
+        self.device, self.after_stage, self.restart, self.data = place.device, after_stage, restart, data
 
     def run(self) -> Trained:
         if self.restart and self.place.rank == 0:
@@ -105,7 +108,7 @@ class _Run:
         agree([0])
         remember(self.out, self.config, self.place.rank == 0, self.say)
         begin = time.monotonic()
-        data = load_data(self.config, self.device, show=self.place.rank == 0)
+        data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
         self._remember_data(data)
         model = self._build_model(data)
         trained = Trained(model, self.config, data.hash, device=_device_name(self.device))
@@ -187,10 +190,13 @@ def _device_name(device: torch.device) -> str:
 def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
     """The same training within a total budget, shared among the stages as their own budgets in seconds are.
 
-    Stages whose budgets are in steps or epochs count as equal parts.
+    Without any seconds there, their steps are the measure.  Of a mixture, stages without seconds count as average ones.
     """
     names = [name for name in config.stages if not (name == "align" and config.variant == "vanilla")]
-    parts = {name: getattr(config, name).training.budget.seconds for name in names}
+    budgets = {name: getattr(config, name).training.budget for name in names}
+    parts = {name: budget.seconds for name, budget in budgets.items()}
+    if not any(parts.values()):
+        parts = {name: float(budget.steps) for name, budget in budgets.items()}
     known = [part for part in parts.values() if part > 0]
     usual = sum(known) / len(known) if known else 1.0
     total = sum(part or usual for part in parts.values())

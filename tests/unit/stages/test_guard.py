@@ -96,7 +96,7 @@ def test_the_guard_remembers_the_first_bad_step() -> None:
 
 # ---- on a GPU ----------------------------------------------------------------------------------------------------
 @needs_cuda
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("kind", ["adamw", "muon", "adan"])
 def test_a_gpu_is_never_waited_for_between_logs(kind: Any, tmp_path: Path) -> None:
     class Watched(Toy):
         def batch(self, step: int, n_steps: int) -> Batch:

@@ -29,7 +29,8 @@ def test_budgets_that_are_refused(values: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"kind": "sgd"}, "optimiser.kind must be adamw or muon, got 'sgd'"),
+        ({"kind": "sgd"}, "optimiser.kind must be adamw, adam, muon or adan, got 'sgd'"),
+        ({"kind": "adan", "factors": {"head": 2.0}}, "optimiser.factors must be empty with adan"),
         ({"lr": 0.0}, "optimiser.lr must be above 0, got 0.0"),
         ({"muon_lr": float("inf")}, "optimiser.muon_lr must be above 0, got inf"),
         ({"weight_decay": -1.0}, "optimiser.weight_decay must be 0 or more"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pdejepa.data.reader import Dataset
     from pdejepa.forecast.forecaster import Forecaster
 
-NOTE = "Relative L2 of the forecast frames, mean over channels and trajectories; unstable ones are not in the means."
+NOTE = "Relative L2 of the forecast frames, mean over channels and trajectories; an unstable one counts as 100 %."
 
 
 def register(app: typer.Typer) -> None:

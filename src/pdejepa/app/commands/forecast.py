@@ -86,19 +86,12 @@ def _headline(case: Case, result: Forecast) -> str:
 
 def _comparison(result: Forecast, truth: Truth) -> str:
     """Errors in one sentence, with what repeating the first frame would give."""
-    from pdejepa.evaluate import metrics
-    from pdejepa.forecast.card import percent
+    from pdejepa.evaluate.comparison import compare, told
 
-    fields, first = truth.fields[None].to(result.fields.device), result.n_observed
-    told = {
-        "forecast": metrics.rel_l2(result.fields, fields, first),
-        "last": metrics.last_frame(result.fields, fields),
-        "repeat": metrics.rel_l2(metrics.repeat_first(fields, first), fields, first),
-    }
-    numbers = {key: percent(value) if (value := float(values[0])) == value else "-" for key, values in told.items()}
+    errors = compare(result, truth)
     text = (
-        f"Relative L2 error {numbers['forecast']}, in the last frame {numbers['last']}; repeating the last observed "
-        f"frame would give {numbers['repeat']}. The solver took {truth.seconds:.2f} s."
+        f"Relative L2 error {told(errors.forecast)}, in the last frame {told(errors.last)}; repeating the last "
+        f"observed frame would give {told(errors.repeat)}. The solver took {truth.seconds:.2f} s."
     )
     return text if truth.outcome == "ok" else f"{text} The solve was {truth.outcome}."
 

@@ -1,0 +1,276 @@
+"""Write docs/systems/<name>.md and docs/pictures/systems/<name>.png for every system.
+
+    python docs/make_systems.py [--check] [--no-pictures]
+
+Nothing in the pages is typed by hand: equations, ranges, splits, structure and solver are what the systems declare (the
+same that `pdejepa systems NAME` prints), sizes come from the recipes, claims of accuracy from the catalogue behind
+`docs/verification.md`, errors from `results/*.json`.  `--check` writes nothing and fails if a page is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from draw_systems import drawn, picture, shown  # noqa: E402
+
+from pdejepa import recipes, systems  # noqa: E402
+from pdejepa.app.describe import describe  # noqa: E402
+from pdejepa.core.files import write_aside, write_text  # noqa: E402
+from pdejepa.data.plan import build_system  # noqa: E402
+from pdejepa.forecast.card import percent  # noqa: E402
+from pdejepa.models.condition import Statistics  # noqa: E402
+from pdejepa.models.surrogate import Surrogate  # noqa: E402
+from pdejepa.stages.config import TrainConfig  # noqa: E402
+from pdejepa.stages.settings import Budget  # noqa: E402
+from tests.verification.studies import STUDIES  # noqa: E402
+
+PAGES, PICTURES, RESULTS = ROOT / "docs" / "systems", ROOT / "docs" / "pictures" / "systems", ROOT / "results"
+FORCING = {"none": "none", "constant": "a known field f(x)", "time": "a known field f(t,x)"}
+
+One = dict[str, Any]
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+def page(name: str) -> str:
+    """The whole page of a system."""
+    system = systems.get(name)
+    one = describe(system)
+    parts = (
+        f"# {one['title']}\n\n*This page is written by `python docs/make_systems.py` from what the code declares.*",
+        f"    {one['equation']}",
+        one["docstring"],
+        f"What one sees: {one['expect']}.",
+        _picture(system),
+        _commands(one),
+        _parameters(one),
+        _grid(one),
+        _splits(one),
+        _structure(one),
+        _solver(one),
+        _recipes(name),
+        _results(name),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _picture(system: systems.System) -> str:
+    splits = " and ".join(dict.fromkeys(split for split, _ in shown(system)))
+    way = "Space to the right, time upwards." if system.ndim == 1 else f"Frames of `{system.fields[0]}` over time."
+    coarse = "" if drawn(system.name) == system else " Simulated for the picture on a coarser grid than the data."
+    return f"![{system.title}: {splits}](../pictures/systems/{system.name}.png)\n\n{way}{coarse}"
+
+
+def _commands(one: One) -> str:
+    name, split = one["name"], next((s["name"] for s in one["splits"] if s["is_ood"]), "test")
+    return (
+        "## In three commands\n\n```bash\n"
+        f"pdejepa generate {name} --size small --out data/{name}\n"
+        f"pdejepa train {name} --recipe tiny --out runs/{name}        # --recipe fast on a GPU\n"
+        f"pdejepa forecast runs/{name} --from {split}:0 --compare --out {name}.png\n```\n\n"
+        "`train` makes its own data in memory; `--data DIR` takes a data set of the recipe's grid instead."
+    )
+
+
+def _parameters(one: One) -> str:
+    head = ("name", "symbol", "unit", "meaning", "law", "training range", "out of distribution", "physical limits")
+    families: dict[str, list[One]] = {}
+    for parameter in one["parameters"]:
+        stem, _, number = parameter["name"].rpartition("_")
+        families.setdefault(stem if number.isdigit() else parameter["name"], []).append(parameter)
+    rows = []
+    for stem, members in families.items():
+        p, n = members[0], len(members)
+        label, symbol, meaning = (
+            (f"`{stem}_1` .. `_{n}`", f"{p['symbol']}..{n}", p["meaning"].replace(" 1", f" 1..{n}"))
+            if n > 1
+            else (f"`{p['name']}`", p["symbol"], p["meaning"])
+        )
+        told = (p["law"], _range(p["train"]), p["ood"] or "-", _range(p["limits"]))
+        rows.append((label, symbol, p["unit"], meaning, *told))
+    constants = ", ".join(f"{name} = {value:g}" for name, value in one["constants"].items())
+    return f"## Parameters\n\n{_table(head, rows)}" + (f"\n\nConstants: {constants}." if constants else "")
+
+
+def _grid(one: One) -> str:
+    lines = [
+        f"- `{axis['name']}`: {axis['n']} points from {axis['first']:.6g} to {axis['last']:.6g}; {axis['ends']}"
+        for axis in one["axes"]
+    ]
+    codes = one["structure"]["boundary_codes"]
+    if codes:
+        lines.append(f"- boundary pairs, left and right: {', '.join(codes)} (D Dirichlet, N Neumann)")
+    lines += [
+        f"- {one['n_frames']} frames from t = {one['first_time']:.6g} to {one['last_time']:.6g}; "
+        f"`--raw-frames` stores all {one['n_raw_frames']} of the solver",
+        f"- fields: {', '.join(f'`{name}`' for name in one['fields'])}, stored as float32",
+        f"- switches: {', '.join(f'`{name}` = {_plain(value)}' for name, value in one['switches'].items())}",
+    ]
+    return "## Grid, frames and boundaries\n\n" + "\n".join(lines)
+
+
+def _splits(one: One) -> str:
+    head = ("split", "tiny", "small", "paper", "environments", "kind", "meaning")
+    rows = []
+    for split in one["splits"]:
+        sizes = (f"{split[key]:,}" for key in ("tiny", "small", "paper", "n_environments"))
+        kind = "out of distribution" if split["is_ood"] else "in distribution"
+        rows.append((f"`{split['name']}`", *sizes, kind + (", ours" if split["is_ours"] else ""), split["meaning"]))
+    return f"## Splits and sizes\n\n{_table(head, rows)}"
+
+
+def _structure(one: One) -> str:
+    structure = one["structure"]
+    shared = "has a parameter-free part" if structure["has_shared"] else "is made of these terms alone"
+    rows = [(f"`{t['name']}`", f"`{t['expression']}`", t["rule"]) for t in structure["terms"]]
+    order = "second" if structure["time_order"] == 2 else "first"
+    return (
+        f"## Structure\n\nThe right-hand side {shared}; forcing: {FORCING[structure['forcing']]}; {order} order "
+        f"in time; decoders pad with `{structure['padding']}`.\n\n"
+        f"{_table(('term', 'sign c [operator]', 'normalised coefficient'), rows)}"
+    )
+
+
+def _solver(one: One) -> str:
+    refined, bound = one["reference"]["refined"], one["reference"]["bound"]
+    claims = [f"- {study.what}: {_claim(str(study.expected))}" for study in STUDIES if study.system == one["name"]]
+    return (
+        f"## Solver and its verification\n\nSolver: {one['solver']}. `pdejepa audit` compares stored trajectories "
+        f"with: {refined}; the relative L2 difference of a row is at most {bound:g}.\n\n"
+        "Claims that are measured, each beside a broken operator that must fail "
+        f"([numbers](../verification.md)):\n\n" + "\n".join(claims)
+    )
+
+
+def _claim(expected: str) -> str:
+    return f"order {expected}" if expected.isdigit() else expected
+
+
+# ---- recipes and results -----------------------------------------------------------------------------------------
+def _recipes(name: str) -> str:
+    columns = [_recipe(recipes.get(name, recipe)) for recipe in recipes.RECIPES]
+    rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
+    text = f"## Recipes\n\n{_table(('', *(f'`{recipe}`' for recipe in recipes.RECIPES)), rows)}"
+    return f"{text}\n\n`pdejepa train {name} --recipe R --print-config` shows every number."
+
+
+def _recipe(config: TrainConfig) -> dict[str, str]:
+    model = _model(config)
+    sizes, field = config.model, config.model.field
+    n_train = config.counts.get("train", model.system.split("train").size(config.size))
+    stages = {name: getattr(config, name).training for name in ("pretrain", "align", "dynamics", "decode", "polish")}
+    return {
+        "training trajectories": f"{n_train:,}",
+        "grid": " x ".join(map(str, model.system.grid)),
+        "observed frames": str(config.history),
+        "tokens per frame": str(model.patches.n_tokens),
+        "encoder, depth x width": f"{sizes.encoder.depth} x {sizes.encoder.width}",
+        "masked predictor": f"{sizes.jepa_predictor.depth} x {sizes.jepa_predictor.width}",
+        "causal predictor": f"{sizes.causal_predictor.depth} x {sizes.causal_predictor.width}",
+        "vector field": f"{field.depth} x {field.width}",
+        "integrator": f"{field.integrator}, {field.n_substeps} per frame",
+        "decoder widths": ", ".join(map(str, sizes.decoder.widths)),
+        "parameters in a forecast": f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M",
+        "precision of training": config.precision,
+        **{
+            name: f"{_budget(training.budget)}, batch {training.batch}" if name in config.stages else "on request"
+            for name, training in stages.items()
+        },
+    }
+
+
+def _model(config: TrainConfig) -> Surrogate:
+    """The network without memory for its weights."""
+    system = build_system(config.system, config.size, dict(config.switches))
+    ends = torch.tensor([p.train for p in system.parameters], dtype=torch.float64).T  # (2,P)
+    fitted = system.coefficients(ends)
+    pairs = zip(fitted.centre.tolist(), fitted.scale.tolist(), strict=True)
+    ones = (1.0,) * len(system.fields)
+    ranges = {p.name: p.train for p in system.parameters}
+    statistics = Statistics(ones, ones, ranges, dict(zip(fitted.names, pairs, strict=True)))
+    with torch.device("meta"):
+        return Surrogate(system, config.model, config.variant, statistics, config.history)
+
+
+def _budget(budget: Budget) -> str:
+    told = {"steps": budget.steps, "epochs": budget.epochs, "s": budget.seconds}
+    return next(f"{value:,g} {unit}" for unit, value in told.items() if value)
+
+
+def _results(name: str) -> str:
+    head = ("record", "split", "trajectories", "relative L2", "joint", "repeat first", "training, s", "on")
+    rows = []
+    for path, record in _records(name):
+        for split, found in record["errors"].items():
+            errors = (percent(found.get(key)) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
+            seconds = record["seconds"].get("total")
+            total = f"{seconds:.0f}" if seconds else "-"
+            rows.append((f"`{path.stem}`", f"`{split}`", f"{found['n']:,}", *errors, total, record["device"] or "-"))
+    if not rows:
+        return "## Results\n\nNo record yet."
+    note = "On the grid of its recipe; a name is system, recipe, what was changed, `polish` if polished, and seed."
+    return f"## Results\n\n{_table(head, rows)}\n\n{note}"
+
+
+def _records(name: str) -> Iterable[tuple[Path, dict[str, Any]]]:
+    """The records of our own recipes; other files in the folder are something else."""
+    for path in sorted(RESULTS.glob("*.json")):
+        record = json.loads(path.read_text())
+        is_record = all(key in record for key in ("system", "recipe", "errors", "seconds", "device"))
+        if is_record and record["system"] == name and record["recipe"] in recipes.RECIPES:
+            yield path, record
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _range(ends: Sequence[float]) -> str:
+    return f"[{ends[0]:g}, {ends[1]:g}]"
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------
+def outdated() -> list[Path]:
+    """The pages that differ from what would be written now."""
+    paths = {PAGES / f"{name}.md": name for name in systems.NAMES}
+    return [path for path, name in paths.items() if not path.exists() or path.read_text("utf-8") != page(name)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare the pages, write nothing")
+    parser.add_argument("--no-pictures", action="store_true", help="write the pages only")
+    args = parser.parse_args()
+    old = outdated()
+    if args.check:
+        for path in old:
+            print(f"{path.relative_to(ROOT)} is out of date; run python docs/make_systems.py", file=sys.stderr)
+        return int(bool(old))
+    for path in old:
+        write_text(path, page(path.stem))
+        print(path.relative_to(ROOT))
+    for name in () if args.no_pictures else systems.NAMES:
+        path, content = PICTURES / f"{name}.png", picture(name)
+        if not path.exists() or path.read_bytes() != content:
+            with write_aside(path) as temporary:
+                temporary.write_bytes(content)
+            print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

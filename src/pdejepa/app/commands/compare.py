@@ -1,0 +1,100 @@
+"""`pdejepa compare`: every solver on the same data with the same budget; `--report` draws what was measured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(compare)
+
+
+def compare(
+    systems: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Systems to compare on; with --report, folders or files.")
+    ],
+    solvers: Annotated[
+        str, typer.Option("--solvers", metavar="A,B", help="Names (`pdejepa baselines` lists them), or all.")
+    ] = "all",
+    budget: Annotated[str, typer.Option("--budget", help="Time for each training, e.g. 20s, 3min.")] = "3min",
+    size: Annotated[str, typer.Option("--size", help="Of the data: tiny, small or paper.")] = "paper",
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="tiny, fast or paper; tiny for tiny data, else fast by default.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where records and trainings go.")
+    ] = Path("compare"),
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    report: Annotated[
+        bool, typer.Option("--report", help="Train nothing: tables and picture of existing records.")
+    ] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Put the tables between the marks in a document.")
+    ] = None,
+) -> None:
+    """Train and judge solvers on the same data, the same budget and the same numbers.
+
+    Every solver, PDE-JEPA too, gets three short trials for its learning rate and nothing else. Records that exist are
+    kept, so an interrupted comparison goes on with the same command.
+    """
+    from pdejepa.compare.report import markdown, plot, read_records
+    from pdejepa.core.documents import write_between
+
+    places = [Path(name) for name in systems]
+    if not report:
+        for name in systems:
+            _run(name, solvers, _seconds(budget), size, recipe, seeds, out, device)
+        places = [out]
+    records = read_records(places)
+    _show(records)
+    picture = (places[0] if places[0].is_dir() else places[0].parent) / "compare.png"
+    plot(records, picture)
+    typer.echo(f"Picture: {picture}")
+    if write is not None:
+        write_between(write, "compare", markdown(records))
+
+
+def _run(
+    name: str, solvers: str, seconds: float, size: str, recipe: str | None, seeds: int, out: Path, device: str
+) -> None:
+    from pdejepa import systems
+    from pdejepa.compare.run import Comparison, chosen
+    from pdejepa.compare.run import compare as run
+    from pdejepa.core.device import pick_device
+
+    plan = Comparison(
+        system=systems.get(name).name,
+        solvers=chosen([part.strip() for part in solvers.split(",") if part.strip()]),
+        seconds=seconds,
+        out=out,
+        size=size,
+        recipe=recipe or ("tiny" if size == "tiny" else "fast"),
+        seeds=seeds,
+        device=pick_device(device),
+    )
+    run(plan, typer.echo)
+
+
+def _seconds(text: str) -> float:
+    from pdejepa.core.errors import UsageError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)?", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"--budget must be a time such as 20s, 3min or 1h; got {text!r}.")
+    return float(match[1]) * {"min": 60.0, "m": 60.0, "h": 3600.0}.get(match[2] or "s", 1.0)
+
+
+def _show(records: list[dict[str, Any]]) -> None:
+    from pdejepa.compare.report import HEAD, LEDGER, groups, ledger, rows
+    from pdejepa.core.documents import aligned
+
+    for title, group in groups(records).items():
+        typer.echo(f"\n{title}\n{aligned(HEAD, rows(group))}")
+        if ledger(group):
+            typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")

@@ -1,0 +1,125 @@
+"""`pdejepa results`: records of evaluations beside the published numbers, as a table, in a file, as a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pdejepa.core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from pdejepa.evaluate.board import Row
+    from pdejepa.evaluate.records import Found
+
+USUAL_FOLDER, USUAL_RECIPE = "results", "fast"
+MARK = "results"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(results)
+
+
+def results(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]",
+            help="Records of `pdejepa evaluate`; ./results if not given, or what shipped models tell if there is none.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[str, typer.Option("--recipe", metavar="NAME", help="Which recipe.")] = USUAL_RECIPE,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Put the table as Markdown between the marks in FILE."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Picture of the error of every forecast frame.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of a table.")] = False,
+) -> None:
+    """Print the errors of trained models beside the published ones, and say which of those are met.
+
+    The marks of --write are the lines <!-- results --> and <!-- end results -->; what stands between is replaced.
+    """
+    from pdejepa.core.documents import write_between
+    from pdejepa.evaluate.board import make_rows, make_targets, row_to_plain
+    from pdejepa.evaluate.tables import markdown, verdicts
+
+    _check_plot(plot)
+    found = _find(folder)
+    rows = make_rows(found.records, recipe)
+    targets = make_targets(rows)
+    if found.skipped:
+        typer.echo(f"Skipped: {'; '.join(found.skipped)}.", err=True)
+    if as_json:
+        typer.echo(json.dumps([row_to_plain(row) for row in rows], indent=2, ensure_ascii=False))
+    else:
+        _print(rows)
+        typer.echo("\n" + "\n".join([*verdicts(rows, targets), *_others(found, recipe)]))
+    if write is not None:
+        changed = write_between(write, MARK, markdown(rows, targets, _command(recipe, write)))
+        typer.echo(f"Written to {write}" if changed else f"{write} is up to date.", err=as_json)
+    if plot is not None:
+        from pdejepa.draw.errors import draw_errors
+
+        draw_errors(rows, plot)
+        typer.echo(f"Drawn to {plot}", err=as_json)
+
+
+def _check_plot(plot: Path | None) -> None:
+    from pdejepa.draw.pictures import FORMATS
+
+    if plot is not None and plot.suffix.lower() not in FORMATS:
+        raise UsageError(f"--plot must be a picture ({', '.join(FORMATS)}); got {plot.name!r}.")
+
+
+def _find(folder: Path | None) -> Found:
+    """The records of the folder, or of the shipped models if none is given and the usual one is not there."""
+    from pdejepa.evaluate.records import read_records, shipped_records
+
+    if folder is not None or Path(USUAL_FOLDER).is_dir():
+        return read_records(folder or Path(USUAL_FOLDER))
+    found = shipped_records()
+    if not found.records and not found.skipped:
+        raise DataError(
+            f"There is no folder {USUAL_FOLDER!r} here, and no model comes with this pdejepa; "
+            "make a record with: pdejepa evaluate RUN --out results/NAME.json"
+        )
+    return found
+
+
+def _others(found: Found, recipe: str) -> list[str]:
+    """Which other recipes there are records of."""
+    counts = Counter(record.recipe for record in found.records if record.recipe != recipe)
+    told = ", ".join(f"{name or 'unnamed'} ({n})" for name, n in sorted(counts.items()))
+    return [f"Records of other recipes, shown with --recipe: {told}."] if told else []
+
+
+def _command(recipe: str, write: Path) -> str:
+    option = "" if recipe == USUAL_RECIPE else f" --recipe {recipe}"
+    return f"pdejepa results{option} --write {write.name}".replace("`", "'")
+
+
+def _print(rows: list[Row]) -> None:
+    from pdejepa.evaluate.tables import HEAD, cells, plain_text
+
+    if not sys.stdout.isatty():
+        typer.echo(plain_text(rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_lines=True)
+    for label in HEAD:
+        table.add_column(label, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in cells(row)))
+    Console().print(table)

@@ -1,0 +1,219 @@
+"""Networks whose weights depend on a code of the environment, and the fitting of a new code; for CoDA and GEPS.
+
+    every weight   W(c) = W + sum_d c_d D_d        D_d any tensor ("full"), or D_d = A_d B_d with one factor over the
+                                                   channels in and one over the channels out ("low")
+    every bias     b(c) = b + sum_d c_d e_d
+    Swish          s(x) = x sigmoid(x softplus(b(c))) / 1.1
+
+Rows of a batch may belong to different environments: every row has its own weights.  Without a code (`Coding()`) the
+layers are the plain ones.
+Letters: B rows, d numbers of a code, I channels in, O channels out, k size of a kernel, *grid spatial axes, m modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.baselines.spectral import SpectralConv
+from pdejepa.baselines.task import Task
+
+Padding = Literal["circular", "zeros", "reflect"]
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How weights depend on the code: its size (0: not at all), and the form of their directions."""
+
+    size: int = 0
+    form: Literal["full", "low"] = "full"
+
+
+def pad(x: Tensor, n: int, padding: Padding) -> Tensor:
+    """n more points at both ends of every spatial axis of (B,C,*grid)."""
+    if n == 0:
+        return x
+    return nn.functional.pad(x, (n, n) * (x.ndim - 2), mode="constant" if padding == "zeros" else padding)
+
+
+class Directions(nn.Module):
+    """What a code adds to a tensor (O,I,*rest): code (B,d) -> (B,O,I,*rest); with form "low" sum_d c_d A_di B_do."""
+
+    def __init__(self, shape: tuple[int, ...], coding: Coding, scale: float) -> None:
+        super().__init__()
+        self.coding = coding
+        d, (n_out, n_in, *rest) = coding.size, shape
+        if coding.form == "full":
+            self.full = nn.Parameter(scale * (2 * torch.rand(d, *shape) - 1))
+        else:
+            self.A = nn.Parameter(nn.init.orthogonal_(torch.empty(d, n_in, *rest)))
+            self.B = nn.Parameter(nn.init.orthogonal_(torch.empty(d, n_out, *rest)))
+
+    def forward(self, code: Tensor) -> Tensor:
+        if self.coding.form == "full":
+            return (code @ self.full.flatten(1)).unflatten(1, self.full.shape[1:])
+        return torch.einsum("bd,di...,do...->boi...", code, self.A, self.B)
+
+
+class CodedConv(nn.Module):
+    """A convolution (B,I,*grid) -> (B,O,*grid) of odd kernel size."""
+
+    def __init__(
+        self, n_in: int, n_out: int, kernel: int, ndim: int, coding: Coding, padding: Padding = "circular"
+    ) -> None:
+        super().__init__()
+        self.kernel, self.ndim, self.coding, self.padding = kernel, ndim, coding, padding
+        shape = (n_out, n_in, *[kernel] * ndim)
+        bound = (n_in * kernel**ndim) ** -0.5
+        self.weight = nn.Parameter(bound * (2 * torch.rand(shape) - 1))
+        self.bias = nn.Parameter(bound * (2 * torch.rand(n_out) - 1))
+        if coding.form == "low":
+            nn.init.orthogonal_(self.weight)
+        if coding.size:
+            self.directions = Directions(shape, coding, bound)
+            self.bias_directions = nn.Parameter(bound * (2 * torch.rand(coding.size, n_out) - 1))
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+        x = pad(x, self.kernel // 2, self.padding)
+        conv = nn.functional.conv1d if self.ndim == 1 else nn.functional.conv2d
+        if code is None or not self.coding.size:
+            return conv(x, self.weight, self.bias)
+        n_rows, n_out = len(x), self.weight.shape[0]
+        weight = self.weight + self.directions(code)  # (B,O,I,k..)
+        bias = self.bias + code @ self.bias_directions  # (B,O)
+        if self.kernel == 1:
+            y = weight.flatten(2) @ x.flatten(2)  # (B,O,points)
+        else:  # all rows side by side, one group of channels each
+            y = conv(x.flatten(0, 1)[None], weight.flatten(0, 1), groups=n_rows)[0]  # (B*O,*grid)
+        y = y.reshape(n_rows, n_out, *(n - self.kernel + 1 for n in x.shape[2:]))
+        return y + bias.reshape(n_rows, n_out, *[1] * self.ndim)
+
+
+class CodedSpectral(nn.Module):
+    """A spectral convolution (B,I,*grid) -> (B,O,*grid); "low": real factors A and B at every mode and corner."""
+
+    def __init__(self, n_in: int, n_out: int, modes: tuple[int, ...], coding: Coding) -> None:
+        super().__init__()
+        self.coding, self.conv = coding, SpectralConv(n_in, n_out, modes)
+        corners, scale = self.conv.n_corners, 1.0 / (n_in * n_out)
+        if coding.size and coding.form == "full":
+            self.full = nn.Parameter(scale * (2 * torch.rand(coding.size, *self.conv.weight.shape) - 1))
+        elif coding.size:
+            self.A = nn.Parameter(scale**0.5 * (2 * torch.rand(coding.size, corners, n_in, *modes) - 1))
+            self.B = nn.Parameter(scale**0.5 * (2 * torch.rand(coding.size, corners, n_out, *modes) - 1))
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+        if code is None or not self.coding.size:
+            return self.conv(x)
+        if self.coding.form == "low":
+            return self.conv(x, factors=(self.A, self.B, code))
+        delta = (code @ self.full.flatten(1)).unflatten(1, self.full.shape[1:])  # (B,corners,I,O,m..,2)
+        return self.conv(x, delta=torch.view_as_complex(delta))
+
+
+class Swish(nn.Module):
+    """x sigmoid(x softplus(b + w c)) / 1.1 with learned b, from 0.5, and w, from 0."""
+
+    def __init__(self, coding: Coding) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((1,), 0.5))
+        if coding.size:
+            self.slope_directions = nn.Parameter(torch.zeros(coding.size))
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+        slope: Tensor = self.slope
+        if code is not None and hasattr(self, "slope_directions"):
+            slope = (slope + code @ self.slope_directions).reshape(-1, *[1] * (x.ndim - 1))  # (B,1,..)
+        return x * torch.sigmoid(x * nn.functional.softplus(slope)) / 1.1
+
+
+class Gelu(nn.Module):
+    """What stands in the place of Swish where there is no code."""
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+        return nn.functional.gelu(x)
+
+
+@dataclass(frozen=True)
+class FourierShape:
+    """Sizes of a Fourier network: `kernel` of the local branch, `head` width before the output."""
+
+    width: int
+    modes: int
+    depth: int = 4
+    kernel: int = 1
+    head: int = 128
+
+
+class FourierNet(nn.Module):
+    """(B,I,*grid) -> (B,O,*grid): lift of fields and coordinates, Fourier layers, head; as FNO, with coded weights.
+
+        h <- act( SpectralConv(h) + W h )          without `act` in the last layer
+    """
+
+    coordinates: Tensor
+
+    def __init__(self, n_in: int, n_out: int, shape: FourierShape, task: Task, coding: Coding) -> None:
+        super().__init__()
+        ndim, w = task.ndim, shape.width
+        axes = torch.meshgrid(*[torch.arange(n) / n for n in task.grid], indexing="ij")
+        self.register_buffer("coordinates", torch.stack(axes), persistent=False)  # (ndim,*grid)
+        self.lift = CodedConv(n_in + ndim, w, 1, ndim, coding)
+        self.spectral = nn.ModuleList(CodedSpectral(w, w, (shape.modes,) * ndim, coding) for _ in range(shape.depth))
+        self.local = nn.ModuleList(
+            CodedConv(w, w, shape.kernel, ndim, coding, task.padding) for _ in range(shape.depth)
+        )
+        # One per layer; the last layer has none, so the last one is the head's.
+        self.act = nn.ModuleList(Swish(coding) if coding.size else Gelu() for _ in range(shape.depth))
+        self.hidden = CodedConv(w, shape.head, 1, ndim, coding)
+        self.head = CodedConv(shape.head, n_out, 1, ndim, coding)
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+        h = torch.cat((x, self.coordinates.expand(len(x), *self.coordinates.shape)), 1)
+        h = self.lift(h, code)
+        for number, (spectral, local) in enumerate(zip(self.spectral, self.local, strict=True)):
+            h = spectral(h, code) + local(h, code)
+            if number < len(self.spectral) - 1:
+                h = self.act[number](h, code)
+        return self.head(self.act[-1](self.hidden(h, code), code), code)
+
+
+class Codes(nn.Module):
+    """One code (d,) for each of E environments, from zero."""
+
+    def __init__(self, n_environments: int, size: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(n_environments, size))
+
+    def forward(self, environment: Tensor) -> Tensor:
+        return self.table.index_select(0, environment)  # (B,d)
+
+
+def fit_code(
+    start: Tensor, support: Tensor, step: Callable[[Tensor, Tensor], Tensor], n_rolled: int, n_steps: int, lr: float
+) -> Tensor:
+    """Codes (B,d) of B environments by Adam, from the same start (d,); the weights of the network stay as they are.
+
+    min_c sum_k |u_hat_{t+k} - u_{t+k}|^2, k = 1..n_rolled, from every frame t of the support (B,K,T,C,*grid) in turn;
+    `step` takes frames (B*K,C,*grid) and codes (B*K,d) to the next frames.  Rows do not know of each other.
+    """
+    B, K, T = support.shape[:3]
+    u = support.flatten(0, 1)  # (B*K,T,C,*grid)
+    n_rolled = min(n_rolled, T - 1)
+    with torch.enable_grad():
+        code = start.detach().expand(B, -1).clone().requires_grad_()
+        optimiser = torch.optim.Adam([code], lr=lr)
+        for number in range(n_steps):
+            t = number % (T - n_rolled)
+            now, rows = u[:, t], code.repeat_interleave(K, 0, output_size=B * K)
+            error = code.new_zeros(())
+            for k in range(1, n_rolled + 1):
+                now = step(now, rows)
+                error = error + (now - u[:, t + k]).square().flatten(1).mean(1).sum()
+            (code.grad,) = torch.autograd.grad(error / n_rolled, code)
+            optimiser.step()
+    return code.detach()

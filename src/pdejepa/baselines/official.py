@@ -1,0 +1,169 @@
+"""Weights that others have published: read safely, compared by name and shape, and reported tensor by tensor.
+
+    report = load_official(net, path)          the user's file; nothing is ever downloaded
+    print(report)                              loaded, re-initialised and skipped tensors
+
+A file is a safetensors file, or a pickle of PyTorch (.pth, .pt, .tar, .bin) that is opened by its safe reader only: a
+file that asks for more than tensors, plain containers and `argparse.Namespace` is refused, never opened otherwise.
+
+    1  unwrap        {"model": ...}, {"model_state": ...} or the tensors themselves
+    2  names         a leading `module.` goes; tables that follow from the window size are ignored
+    3  every tensor  of ours: loaded, or re-initialised (it keeps its random start) if it is listed as such or missing
+    4  refuse        a shape that may not differ, and fewer than 95 % of the tensors that should be loaded
+
+A manifest is the list of all names and shapes; its hash says in one word whether an architecture is the official one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import pickle
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.core.errors import CheckpointError
+from pdejepa.stages.weights import first_not_finite, read_weights
+
+PICKLES = (".pth", ".pt", ".tar", ".bin")
+WRAPPERS = ("model", "model_state")
+IGNORED = ("relative_coords_table", "relative_position_index")  # ends of names: they follow from the window size
+LEAST_SHARE = 0.95
+Convert = Callable[[str, Tensor, Tensor], Tensor | None]  # (name, theirs, ours) -> theirs in our shape, or None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Names of our tensors that were loaded or kept their random start, and of theirs that found no place."""
+
+    loaded: tuple[str, ...]
+    reinitialised: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.loaded)} tensors loaded"]
+        for word, names in (("re-initialised", self.reinitialised), ("skipped", self.skipped)):
+            listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            parts.append(f"{len(names)} {word}" + (f" ({listed})" if names else ""))
+        return "; ".join(parts)
+
+
+def load_official(
+    module: nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    fresh: Collection[str] = (),
+    may_differ: Collection[str] = (),
+    idle: Collection[str] = (),
+    convert: Convert | None = None,
+) -> Report:
+    """Copy the tensors of a published file into `module`, in place; CheckpointError if it is another model's.
+
+    fresh       prefixes of names that keep their random start, whatever the file holds
+    may_differ  prefixes of names that keep it where the shapes differ
+    idle        prefixes of names without a part in anything; they do not count among the 95 %
+    convert     gives a tensor of another shape ours (interpolated positions, more fields), or None if it cannot
+    Nothing is changed unless everything is in order.
+    """
+    theirs, ours = read_official(path), module.state_dict()
+    chosen: dict[str, Tensor] = {}
+    wrong = []
+    for name, own in ours.items():
+        if name not in theirs or name.startswith(tuple(fresh)):
+            continue
+        value: Tensor | None = theirs[name]
+        if theirs[name].shape != own.shape:
+            value = convert(name, theirs[name], own) if convert else None
+        if value is not None and value.shape == own.shape:
+            chosen[name] = value
+        elif not name.startswith(tuple(may_differ)):
+            wrong.append(f"{name} is {tuple(theirs[name].shape)}, expected {tuple(own.shape)}")
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise CheckpointError(f"{path} is of another size: {'; '.join(wrong[:3])}{more}. Use the file of this model.")
+    _check_share(path, chosen, [n for n in ours if not n.startswith((*fresh, *may_differ, *idle))])
+    with torch.no_grad():
+        for name, value in chosen.items():
+            ours[name].copy_(value)
+    return Report(tuple(chosen), tuple(n for n in ours if n not in chosen), tuple(n for n in theirs if n not in ours))
+
+
+def _check_share(path: str | os.PathLike[str], found: Collection[str], backbone: list[str]) -> None:
+    missing = [name for name in backbone if name not in found]
+    if len(missing) > (1 - LEAST_SHARE) * len(backbone):
+        n, total = len(backbone) - len(missing), len(backbone)
+        raise CheckpointError(
+            f"{path} holds {n} of the {total} tensors of this model, {LEAST_SHARE:.0%} are needed; missing: "
+            f"{', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}. It is the file of another model."
+        )
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+def read_official(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of a published file by name, on the CPU and finite, without wrappers, prefixes and tables."""
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        found: Any = read_weights(path)
+    elif path.suffix in PICKLES:
+        found = _unpickle(path)
+    else:
+        raise CheckpointError(f"{path} is no file of weights: expected .safetensors, {', '.join(PICKLES)}.")
+    for wrapper in WRAPPERS:
+        if isinstance(found, Mapping) and isinstance(found.get(wrapper), Mapping):
+            found = found[wrapper]
+    if not isinstance(found, Mapping) or not found:
+        raise CheckpointError(f"{path} holds a {type(found).__name__} where tensors by name were expected.")
+    strange = [str(name)[:80] for name, value in found.items() if not (isinstance(name, str) and _is_real(value))]
+    if strange:
+        raise CheckpointError(
+            f"{path} holds more than tensors of real numbers ({', '.join(strange[:3])}). "
+            f"Expected a table of them, or one under {' or '.join(map(repr, WRAPPERS))}."
+        )
+    tensors = {name.removeprefix("module."): value for name, value in found.items() if not name.endswith(IGNORED)}
+    bad = first_not_finite(tensors)
+    if bad:
+        raise CheckpointError(f"{path}: {bad} holds values that are not finite. Fetch the file anew.")
+    return tensors
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_complex() and value.layout == torch.strided
+
+
+def _unpickle(path: Path) -> Any:
+    """By the reader of PyTorch that runs no code; trainers also store their options, an argparse.Namespace."""
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error}).") from error
+    except Exception as error:  # the library's advice to open the file unsafely is not passed on
+        raise CheckpointError(f"{path} is not loaded: {_why(error)}.") from None
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a pickle, in our words."""
+    wanted = re.search(r"GLOBAL:? (?:GLOBAL )?(\S+)", str(error))
+    if wanted:
+        return f"it asks for {wanted[1][:80]}, which could run code; save its tensors as safetensors instead"
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds more than data, or it is damaged; save its tensors as safetensors instead"
+    return f"it is damaged ({' '.join(str(error).split())[:120]})"
+
+
+# ---- manifests ---------------------------------------------------------------------------------------------------
+def manifest(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Sorted lines such as `pos_embed (1, 1024, 16, 16)`."""
+    return sorted(f"{name} {tuple(value.shape)}" for name, value in tensors.items())
+
+
+def manifest_hash(tensors: Mapping[str, Tensor]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of the manifest, lines joined by newlines."""
+    return hashlib.sha256("\n".join(manifest(tensors)).encode()).hexdigest()[:16]

@@ -1,0 +1,94 @@
+"""ViT-in-context: a next-frame transformer that reads another trajectory of the same environment first.
+
+    u_{t+1} = FrameVit( context trajectory ; u_0 .. u_t )
+
+A baseline of Serrano et al., Zebra (2024), with the sizes of Kassai Koupai et al., ENMA (2025), who trained it again:
+patches of 8, six blocks 512 wide (see `frame_vit`).  The context is simply put in front; nothing is fitted to a new
+environment.
+
+Ours differs, where nothing is published: tokens of the context carry a learned mark, the context
+looks at itself in both directions of time, all frames of the target are trained at once from true frames with the
+relative L2 error.  `fast` reads about ten frames of the context and cuts planes into 8x8 tokens.
+Letters: B rows, K context trajectories, T frames, C channels, w width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, State, Window, relative_l2
+from pdejepa.baselines.frame_vit import FrameVit, FrameVitConfig, sizes, training
+from pdejepa.baselines.task import Card, Task
+from pdejepa.core.errors import ConfigError
+from pdejepa.stages.base import Batch
+
+N_FAST = 10  # frames of the context that `fast` reads
+
+
+@dataclass(frozen=True)
+class VitInContextConfig:
+    """every: of the context trajectory, each so-many-th frame is read"""
+
+    trunk: FrameVitConfig = field(default_factory=FrameVitConfig)
+    every: int = 1
+
+
+class Mark(nn.Module):
+    """A learned vector that tells tokens of the context from those of the target."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(0.02 * torch.randn(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.vector
+
+
+class VitInContext(Baseline):
+    card = Card(
+        name="vit_in_context",
+        title="ViT-in-context",
+        paper="Serrano et al., Zebra: In-Context Generative Pretraining for Solving Parametric PDEs, 2024",
+        needs=frozenset({"support"}),
+        adapts="encode",
+    )
+
+    def __init__(self, config: VitInContextConfig, task: Task) -> None:
+        super().__init__(config, task)
+        self.mark = Mark(config.trunk.width)
+        self.trunk = FrameVit(config.trunk, task)
+
+    @classmethod
+    def recipe(cls, name: str, task: Task) -> Recipe:
+        every = {"paper": 1, "fast": math.ceil(task.n_frames / N_FAST), "tiny": 5}[name]
+        return Recipe(VitInContextConfig(sizes(name, task), every), (StageRecipe("fit", training(name, task)),))
+
+    def window(self, stage: str, share: float) -> Window:
+        return Window(0, n_support=1)
+
+    def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
+        u = batch["u"]
+        return {"loss": relative_l2(self.trunk(u[:, :-1], self.context(batch["support"])), u[:, 1:])}
+
+    def context(self, support: Tensor) -> Tensor:
+        """Tokens (B,m,w) of the trajectories (B,K,T,C,*grid)."""
+        every = self.config.every
+        tokens = [self.trunk.tokens(u[:, ::every], every=every) for u in support.unbind(1)]  # K times (B,T/every*N,w)
+        return self.mark(torch.cat(tokens, 1))
+
+    def adapt(
+        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> State:
+        if support is None:
+            raise ConfigError("ViT-in-context needs another trajectory of every row's environment; got none.")
+        return {"context": self.context(support)}
+
+    def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
+        return self.trunk.rollout(u_hist, n_frames, state["context"])
+
+
+SOLVER = VitInContext

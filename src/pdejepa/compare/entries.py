@@ -1,0 +1,134 @@
+"""The competitors: a published solver, or the method of this package, behind the same few calls.
+
+    entry.fit(pool, budget, folder, factor)        train; `factor` scales all learning rates
+    entry.forecast(u, xi, n_frames, support)       physical units, an outcome per row
+
+Letters: B rows, H observed frames, n new frames, K support trajectories, C channels, *grid spatial axes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa import baselines, recipes
+from pdejepa.baselines.base import Baseline, Recipe
+from pdejepa.baselines.fit import TotalBudget, build, fit
+from pdejepa.baselines.pool import Pool
+from pdejepa.baselines.solver import Answer, forecast
+from pdejepa.baselines.task import Card
+from pdejepa.compare.published import METHOD
+from pdejepa.core.errors import ConfigError, did_you_mean
+from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.batches import generator
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.settings import TrainingConfig
+from pdejepa.stages.train import train_stages, with_seconds
+
+METHOD_CARD = Card(
+    name=METHOD,
+    title="PDE-JEPA",
+    paper="the method of this package",
+    needs=frozenset({"xi"}),
+    stages=("pretrain", "align", "dynamics", "decode", "polish"),
+    has_encoder=True,
+)
+CARDS = {METHOD: METHOD_CARD, **{name: baselines.get(name).card for name in baselines.NAMES}}
+NAMES = tuple(CARDS)
+
+
+class Entry(ABC):
+    """One competitor in one comparison."""
+
+    card: Card
+    history: int
+    n_parameters: int
+
+    @abstractmethod
+    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+        """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became."""
+
+    @abstractmethod
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        """Fields in physical units, the observed frames u (B,H,C,*grid) first."""
+
+
+class SolverEntry(Entry):
+    """A published solver."""
+
+    def __init__(self, name: str, recipe: str, seed: int) -> None:
+        self.kind, self.recipe_name, self.seed = baselines.get(name), recipe, seed
+        self.card, self.history = self.kind.card, self.kind.card.history
+        self.solver: Baseline | None = None
+
+    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+        recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
+        self.solver = build(self.kind, recipe, pool, self.seed)
+        self.n_parameters = sum(p.numel() for p in self.solver.parameters())
+        self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
+        return fit(self.solver, recipe, pool, folder, budget, self.seed)
+
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        assert self.solver is not None
+        return forecast(self.solver, u, xi, n_frames, support, generator(u.device, self.seed, "forecast"))
+
+
+class MethodEntry(Entry):
+    """PDE-JEPA."""
+
+    card = METHOD_CARD
+
+    def __init__(self, system: str, recipe: str, seed: int) -> None:
+        self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed)
+        self.history = self.config.history
+        self.model: Surrogate | None = None
+
+    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+        if budget.unit != "seconds":
+            raise ConfigError(f"{self.card.title} is compared by seconds; got a budget in {budget.unit}.")
+        config = dataclasses.replace(self.config, device=str(pool.data.fields["train"].device))
+        config = scaled(with_seconds(config, budget.amount), factor)
+        trained = train_stages(config, folder, say=lambda _: None, data=pool.data)
+        self.model = trained.model
+        self.n_parameters = sum(p.numel() for p in trained.model.parameters())
+        return trained.reports
+
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        assert self.model is not None
+        result = Forecaster(self.model, {}, u.device).forecast(u, xi, n_frames=n_frames)
+        first_bad = torch.tensor([-1 if row.first_bad is None else row.first_bad for row in result.outcome])
+        return Answer(result.fields.to(u.device), first_bad, 0.0, result.seconds)
+
+
+def make(name: str, system: str, recipe: str, seed: int) -> Entry:
+    if name not in NAMES:
+        raise ConfigError(f"There is no solver {name!r}{did_you_mean(name, NAMES) or '.'} Solvers: {', '.join(NAMES)}.")
+    return MethodEntry(system, recipe, seed) if name == METHOD else SolverEntry(name, recipe, seed)
+
+
+def faster(recipe: Recipe, factor: float) -> Recipe:
+    """The recipe of a solver with all learning rates scaled."""
+    parts = [dataclasses.replace(part, training=_scaled(part.training, factor)) for part in recipe.stages]
+    return dataclasses.replace(recipe, stages=tuple(parts))
+
+
+def scaled(config: TrainConfig, factor: float) -> TrainConfig:
+    """The same for the method."""
+    for name in config.stages:
+        stage = getattr(config, name)
+        stage = dataclasses.replace(stage, training=_scaled(stage.training, factor))
+        config = dataclasses.replace(config, **{name: stage})
+    return config
+
+
+def _scaled(training: TrainingConfig, factor: float) -> TrainingConfig:
+    old = training.optimiser
+    return dataclasses.replace(
+        training, optimiser=dataclasses.replace(old, lr=old.lr * factor, muon_lr=old.muon_lr * factor)
+    )

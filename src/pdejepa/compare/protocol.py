@@ -1,0 +1,94 @@
+"""The same judgement for every competitor.
+
+    from frame 1     one true frame is given (missing history is filled by repeating it); error of the frames 1 .. T-1
+    common tail      as many true frames as the solver looks at; error of the frames that no competitor has seen
+
+Errors are relative L2 in physical units, mean over channels, then trajectories; a diverged forecast counts as 100 %.
+Also measured: milliseconds per forecast (a batch, after a warm-up), the cost of adapting, parameters, memory.
+Letters: B rows, T frames, H observed frames, C channels, *grid spatial axes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa.baselines.pool import Pool
+from pdejepa.baselines.solver import Answer
+from pdejepa.compare.entries import Entry
+from pdejepa.compare.published import METHOD
+from pdejepa.evaluate import metrics
+from pdejepa.evaluate.protocol import UNSTABLE
+from pdejepa.stages.batches import in_pieces
+
+BLOCK = 32  # trajectories forecast together
+N_REPEATS = 3
+
+
+def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[str, Any]:
+    """Errors of a competitor on a split of the pool."""
+    n = pool.data.n(split)
+    start, tail, joint, bad = [], [], [], 0
+    for part in in_pieces(n, BLOCK):
+        rows = torch.arange(part.start, part.stop, device=pool.data.fields[split].device)
+        u, xi, support = _inputs(entry, pool, split, rows)
+        answer = entry.forecast(u[:, : _least(entry)], xi, u.shape[1] - _least(entry), support)
+        start.append(_counted(metrics.rel_l2(answer.fields, u, _least(entry))))
+        joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, _least(entry))))
+        bad += int((answer.first_bad >= 0).sum())
+        if entry.history > _least(entry):
+            answer = entry.forecast(u[:, : entry.history], xi, u.shape[1] - entry.history, support)
+        tail.append(_counted(metrics.rel_l2(answer.fields, u, longest_history)))
+    errors = torch.cat(start)
+    return {
+        "rel_l2": float(errors.mean()),
+        "rel_l2_joint": float(torch.cat(joint).mean()),
+        "median": float(errors.median()),
+        "tail": float(torch.cat(tail).mean()),
+        "tail_from": longest_history,
+        "n": n,
+        "n_diverged": bad,
+        "trajectories": [float(value) for value in errors],
+    }
+
+
+def speed(entry: Entry, pool: Pool, split: str) -> dict[str, float]:
+    """Milliseconds per trajectory of a batch: the forecast, and the adaptation before it."""
+    rows = torch.arange(min(BLOCK, pool.data.n(split)), device=pool.data.fields[split].device)
+    u, xi, support = _inputs(entry, pool, split, rows)
+    answers: list[Answer] = []
+    for _ in range(N_REPEATS + 1):
+        answers.append(entry.forecast(u[:, : entry.history], xi, u.shape[1] - entry.history, support))
+    timed = answers[1:]  # the first one warms up
+    per = 1e3 / len(rows)
+    return {
+        "ms_per_forecast": per * statistics.median(answer.rollout_seconds for answer in timed),
+        "ms_per_adaptation": per * statistics.median(answer.adapt_seconds for answer in timed),
+    }
+
+
+def _least(entry: Entry) -> int:
+    """True frames that are given "from frame 1": one, except to models of second-order systems that ask for two."""
+    return entry.history if entry.card.name == METHOD else 1
+
+
+def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """True fields (B,T,C,*grid) in physical units, parameters, and a support trajectory for those who need one."""
+    data = pool.data
+    shape = (-1, *[1] * data.system.ndim)
+    moments = (data.statistics.mean, data.statistics.std)
+    mean, std = (torch.tensor(values, device=rows.device).reshape(shape) for values in moments)
+    u = data.fields[split][rows] * std + mean
+    support = None
+    if "support" in entry.card.needs or entry.card.adapts == "gradient":
+        others = pool.support(split, rows, 1, torch.zeros((len(rows), 1), device=rows.device))
+        support = data.fields[split][others] * std + mean
+    return u, data.xi[split][rows], support
+
+
+def _counted(errors: Tensor) -> Tensor:
+    """Errors (B,) on the CPU; one that is no number counts as a failure."""
+    return torch.where(errors.isfinite(), errors, UNSTABLE).cpu()

@@ -1,0 +1,130 @@
+"""Tables and a picture from the records of comparisons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pdejepa.compare.published import METHOD, published, reason
+from pdejepa.core.documents import markdown_table
+from pdejepa.core.errors import DataError
+from pdejepa.core.files import write_aside
+from pdejepa.evaluate.published import metric_of
+from pdejepa.forecast.card import percent
+
+Rows = list[tuple[str, ...]]
+HEAD = (
+    "solver",
+    "test",
+    "ood",
+    "tail, test",
+    "true frames",
+    "parameters",
+    "memory",
+    "ms/forecast",
+    "adaptation",
+    "steps",
+    "learning rate",
+)
+LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
+
+
+def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
+    """Records in files and folders, each solver's best first; DataError if there is none."""
+    found = []
+    for place in places:
+        for path in sorted(place.glob("*.json")) if place.is_dir() else [place]:
+            record = json.loads(path.read_text())
+            if isinstance(record, dict) and {"solver", "errors", "budget_seconds"} <= set(record):
+                found.append(record)
+    if not found:
+        raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
+    return sorted(found, key=lambda r: (r["system"], r["budget_seconds"], error(r, "test") or 0.0))
+
+
+def error(record: dict[str, Any], split: str) -> float | None:
+    """The headline error of a split; one norm over the channels where the published numbers have it so."""
+    found = record["errors"].get(split)
+    return None if found is None else float(found[metric_of(record["system"])])
+
+
+def groups(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Records that belong into one table, by its title."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        where = f"{record['size']} data, {record['device']}"
+        tables.setdefault(f"{record['system']}, {record['budget_seconds']:g} s each, {where}", []).append(record)
+    return tables
+
+
+def rows(records: list[dict[str, Any]]) -> Rows:
+    """One line per record."""
+    lines: Rows = []
+    for r in records:
+        test, ood = error(r, "test"), error(r, "ood")
+        adaptation = f"{r['ms_per_adaptation']:.1f} ms" if r["adapts"] == "gradient" else ""
+        lines.append(
+            (
+                r["title"],
+                percent(test),
+                percent(ood) if ood is not None else "",
+                percent(r["errors"]["test"]["tail"]),
+                str(r["true_frames"]),
+                f"{r['parameters'] / 1e6:.2f} M",
+                f"{r['peak_memory_bytes'] / 1e9:.1f} GB",
+                f"{r['ms_per_forecast']:.2f}",
+                adaptation,
+                f"{sum(r['steps'].values()):,}",
+                f"x {r['learning_rate_factor']:.2g}",
+            )
+        )
+    return lines
+
+
+def ledger(records: list[dict[str, Any]]) -> Rows:
+    """What the paper says, what we get, and why it may differ."""
+    lines: Rows = []
+    for r in records:
+        known = published(r["system"], r["solver"])
+        if known is None:
+            continue
+        cells = [percent(value) if value is not None else "-" for value in known]
+        here = [percent(error(r, split)) if split in r["errors"] else "-" for split in ("test", "ood")]
+        lines.append((r["title"], cells[0], here[0], cells[1], here[1], reason(r["solver"], r["true_frames"])))
+    return lines
+
+
+def markdown(records: list[dict[str, Any]]) -> str:
+    """All tables and ledgers."""
+    parts = []
+    for title, group in groups(records).items():
+        parts += [f"**{title}**", markdown_table(HEAD, rows(group))]
+        parts += [markdown_table(LEDGER, ledger(group))] if ledger(group) else []
+    return "\n\n".join(parts) + "\n"
+
+
+def plot(records: list[dict[str, Any]], path: Path) -> None:
+    """Error against the cost of a forecast, one panel per table; filled: test, hollow: ood."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    tables = groups(records)
+    figure, axes = plt.subplots(1, len(tables), figsize=(7 * len(tables), 5), squeeze=False, layout="constrained")
+    for axis, (title, group) in zip(axes[0], tables.items(), strict=True):
+        for r in group:
+            colour = "#D55E00" if r["solver"] == METHOD else "#0072B2"
+            cost, test, ood = r["ms_per_forecast"], error(r, "test"), error(r, "ood")
+            axis.loglog(cost, test, "o", color=colour)
+            axis.annotate(r["title"], (cost, test), textcoords="offset points", xytext=(5, 4), fontsize=8)
+            if ood is not None:
+                axis.loglog([cost, cost], [test, ood], "-", color=colour, lw=0.7, alpha=0.5)
+                axis.loglog(cost, ood, "o", color=colour, fillstyle="none")
+        axis.set(title=title, xlabel="milliseconds per forecast", ylabel="relative L2 error")
+        axis.grid(alpha=0.3, which="both", lw=0.4)
+    with write_aside(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=130)
+    plt.close(figure)

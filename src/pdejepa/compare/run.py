@@ -1,0 +1,178 @@
+"""A comparison: data once, then every competitor in turn; each result is a file, and a result that exists is kept.
+
+    DIR/
+      combined-fno-180s-s0.json    errors, cost and provenance of one competitor
+      runs/combined-fno-180s-s0/   its training, with the trials for its learning rate beside it
+
+Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
+the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pdejepa.baselines.fit import TotalBudget
+from pdejepa.baselines.pool import Pool, build_pool
+from pdejepa.compare.entries import CARDS, NAMES, Entry, make
+from pdejepa.compare.protocol import judge, speed
+from pdejepa.core.device import used_memory
+from pdejepa.core.errors import ConfigError, PdejepaError
+from pdejepa.core.files import write_json
+from pdejepa.data.plan import build_system
+from pdejepa.forecast.train import commit
+
+FACTORS = (1 / 3, 1.0, 3.0)
+TRIAL_SECONDS = 20.0
+TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared."""
+
+    system: str
+    solvers: tuple[str, ...]
+    seconds: float
+    out: Path
+    size: str = "paper"
+    recipe: str = "fast"
+    seeds: int = 1
+    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
+
+    def name(self, solver: str, seed: int) -> str:
+        return f"{self.system}-{solver}-{self.seconds:g}s-s{seed}"
+
+
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """Solvers by name; `all` means every forecaster."""
+    wanted = list(NAMES) if list(names) == ["all"] else list(names)
+    for name in wanted:
+        if name not in NAMES:
+            make(name, "", "", 0)  # refuses, with a hint
+    return tuple(wanted)
+
+
+def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict[str, Any]]:
+    """Run what is missing; return all records."""
+    plan.out.mkdir(parents=True, exist_ok=True)
+    forecasters = [name for name in plan.solvers if CARDS[name].is_forecaster]
+    for name in plan.solvers:
+        if name not in forecasters:
+            say(f"{CARDS[name].title}: skipped, it makes representations and no forecasts")
+    if not forecasters:
+        raise ConfigError("none of the solvers makes forecasts")
+    longest = max(CARDS[name].history for name in forecasters)
+    pool: Pool | None = None
+    records = []
+    for seed in range(plan.seeds):
+        for name in forecasters:
+            path = plan.out / f"{plan.name(name, seed)}.json"
+            if not path.exists():
+                pool = pool or _pool(plan, say)
+                try:
+                    write_json(path, _one(plan, name, seed, pool, longest, say))
+                except PdejepaError as error:
+                    say(f"{CARDS[name].title}: {error}")
+                    continue
+            records.append(json.loads(path.read_text()))
+    return records
+
+
+def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
+    system = build_system(plan.system, plan.size, {})
+    judged = ("train", "valid", "test", *(split.name for split in system.splits if split.is_ood))
+    counts = {name: system.split(name).size(plan.size) for name in judged}
+    begun = time.monotonic()
+    pool = build_pool(system, counts, plan.device)
+    say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
+    return pool
+
+
+def _one(
+    plan: Comparison, name: str, seed: int, pool: Pool, longest: int, say: Callable[[str], object]
+) -> dict[str, Any]:
+    """Train and judge one competitor."""
+    card, folder = CARDS[name], plan.out / "runs" / plan.name(name, seed)
+    pool.task.check(card)
+    factor, trials = _learning_rate(plan, name, seed, pool, folder)
+    entry = make(name, plan.system, plan.recipe, seed)
+    _clear(plan.device)
+    begun = time.monotonic()
+    report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor)
+    seconds = time.monotonic() - begun
+    memory = used_memory(plan.device)
+    splits = [split for split in pool.data.fields if split not in ("train", "valid")]
+    errors = {split: judge(entry, pool, split, longest) for split in splits}
+    test = errors["test"]["rel_l2"]
+    say(f"{card.title}: test {test:.3%}, {sum(part['steps'] for part in report.values()):,} steps, {seconds:.0f} s")
+    return {
+        "system": plan.system,
+        "solver": name,
+        "title": card.title,
+        "recipe": plan.recipe,
+        "size": plan.size,
+        "seed": seed,
+        "budget_seconds": plan.seconds,
+        "weights": "scratch",
+        "true_frames": card.history,
+        "adapts": card.adapts,
+        "errors": errors,
+        "seconds": seconds,
+        "steps": {stage: part["steps"] for stage, part in report.items()},
+        "learning_rate_factor": factor,
+        "trials": trials,
+        "parameters": entry.n_parameters,
+        "peak_memory_bytes": memory,
+        **speed(entry, pool, "test"),
+        "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "commit": commit(),
+        "data_hash": pool.data.hash,
+    }
+
+
+def _learning_rate(
+    plan: Comparison, name: str, seed: int, pool: Pool, folder: Path
+) -> tuple[float, list[dict[str, float | None]]]:
+    """The factor of the learning rate whose short trial ends with the best score on valid."""
+    seconds = min(TRIAL_SECONDS, TRIAL_SHARE * plan.seconds)
+    trials: list[dict[str, float | None]] = []
+    for factor in FACTORS:
+        place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
+        shutil.rmtree(place, ignore_errors=True)
+        entry = make(name, plan.system, plan.recipe, seed)
+        try:
+            report = entry.fit(pool, TotalBudget("seconds", seconds), place, factor)
+            score: float | None = list(report.values())[-1]["score"]
+        except PdejepaError:  # a learning rate that is too large ends in values that are not finite
+            score = None
+        trials.append({"factor": factor, "score": score})
+        shutil.rmtree(place, ignore_errors=True)
+        del entry
+        _clear(plan.device)
+    good = [trial for trial in trials if trial["score"] is not None]
+    if not good:
+        raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
+    best = min(good, key=lambda trial: float(trial["score"] or 0.0))
+    return float(best["factor"] or 1.0), trials
+
+
+def _clear(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+__all__ = ["Comparison", "Entry", "chosen", "compare"]

@@ -1,0 +1,57 @@
+"""Tables as text, and texts that commands write into documents, between two marks.
+
+<!-- results -->
+| system | test | ...
+<!-- end results -->
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pdejepa.core.errors import DataError
+from pdejepa.core.files import write_text
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a terminal."""
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same as Markdown; what came from a file is nothing but text."""
+    lines = [head, ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Text without meaning for Markdown or HTML."""
+    for letter, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("*", "\\*")):
+        text = text.replace(letter, safe)
+    return text
+
+
+def write_between(path: Path, name: str, text: str) -> bool:
+    """Put `text` between the marks of that name; False if it stood there already.  All other bytes stay as they are."""
+    begin_mark, end_mark = f"<!-- {name} -->", f"<!-- end {name} -->"
+    wanted = f"expected a text with the lines {begin_mark} and {end_mark}, each once and in this order."
+    try:
+        before = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist; {wanted}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text; {wanted}") from None
+    lines = before.splitlines(keepends=True)
+    begin, end = ([i for i, line in enumerate(lines) if line.strip() == mark] for mark in (begin_mark, end_mark))
+    if len(begin) != 1 or len(end) != 1 or begin[0] > end[0]:
+        raise DataError(f"{path} has not exactly one pair of marks; {wanted}")
+    newline = "\r\n" if lines[begin[0]].endswith("\r\n") else "\n"
+    middle = [line + newline for line in text.rstrip("\n").split("\n")]
+    after = "".join((*lines[: begin[0] + 1], *middle, *lines[end[0] :]))
+    if after == before:
+        return False
+    write_text(path.resolve(), after)
+    return True

@@ -1,0 +1,224 @@
+"""Our records beside the published numbers: one row per system and kind of model, and which targets are met.
+
+A kind is (variant, polished or not, observed frames, data); records of one kind that differ in their seed share a row,
+with the mean of their errors and the smallest and largest.  A target is a published error of PDE-JEPA, in distribution
+(split `test`) or out of it (split `ood`); it is met if the best of our rows is not above it.
+
+    ratio = ours / published            judged on the metric that `published` names, mean over seeds, nothing rounded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pdejepa.evaluate.published import PUBLISHED, ROWS, Published, metric_of
+from pdejepa.evaluate.records import Record
+from pdejepa.systems import NAMES, System, get
+
+TEST, OOD = "test", "ood"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, smallest and largest over n seeds."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """The records of one kind; none for a system without any."""
+
+    system: System
+    records: tuple[Record, ...] = ()
+
+    @property
+    def published(self) -> Published | None:
+        return PUBLISHED.get(self.system.name)
+
+    @property
+    def kind(self) -> str:
+        """`polished`, `four stages, geo`, ...: how this row differs from others of its system."""
+        if not self.records:
+            return "no record"
+        one = self.records[0]
+        parts = [
+            "polished" if one.polish else "four stages",
+            one.variant if one.variant != "physics" else "",
+            _observed(one.observed_frames) if self.system.structure.time_order == 2 else "",
+            f"on {one.source}" if one.source else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def what(self) -> str:
+        """The kind, and what one has to know of its records: `polished, 40 of 120 test trajectories, 3 seeds`."""
+        n_seeds, n_runs = len(self.seeds), len(self.records)
+        parts = [
+            self.kind,
+            self.shortfall,
+            f"{self.n_unstable} unstable" if self.n_unstable else "",
+            f"{n_seeds} seeds" if n_seeds == n_runs > 1 else "",
+            f"{n_runs} runs of {n_seeds} seed{'s' * (n_seeds > 1)}" if n_seeds < n_runs else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(sorted({record.seed for record in self.records}))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """`test` and the out-of-distribution splits that any record tells of, in the system's order."""
+        known = [split.name for split in self.system.splits if split.name == TEST or split.is_ood]
+        return tuple(name for name in known if any(name in record.errors for record in self.records))
+
+    def error(self, split: str) -> Spread | None:
+        """The error by which the system is compared, over seeds; None if no record tells it."""
+        metric = metric_of(self.system.name)
+        return _spread(getattr(r.errors[split], metric) for r in self.records if split in r.errors)
+
+    def ratio(self, split: str) -> float | None:
+        """Ours / published; None where either is missing."""
+        ours, published = self.error(split), target_of(self.published, split)
+        return ours.mean / published if ours is not None and published is not None else None
+
+    def is_ours(self, split: str) -> bool:
+        """Whether a split is not part of the paper's data."""
+        return self.system.split(split).is_ours
+
+    @property
+    def n_unstable(self) -> int:
+        return sum(found.n_unstable for record in self.records for found in record.errors.values())
+
+    @property
+    def shortfall(self) -> str:
+        """`40 of 120 trajectories` if a split was not judged to its end."""
+        for split in self.splits:
+            n, whole = min(r.errors[split].n for r in self.records if split in r.errors), self.system.split(split).n
+            if n < whole:
+                return f"{n:,} of {whole:,} {split} trajectories"
+        return ""
+
+    @property
+    def seconds(self) -> Spread | None:
+        return _spread(record.seconds for record in self.records)
+
+    @property
+    def weights_bytes(self) -> int | None:
+        return max((r.weights_bytes for r in self.records if r.weights_bytes is not None), default=None)
+
+    @property
+    def device(self) -> str:
+        return ", ".join(dict.fromkeys(record.device for record in self.records if record.device))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A published error, and the best of our rows if one tells its split."""
+
+    published: Published
+    split: Literal["test", "ood"]
+    row: Row | None
+    has_records: bool
+
+    @property
+    def value(self) -> float:
+        value = target_of(self.published, self.split)
+        assert value is not None
+        return value
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.row is None else self.row.ratio(self.split)
+
+    @property
+    def is_met(self) -> bool:
+        return self.ratio is not None and self.ratio <= 1.0
+
+
+def target_of(published: Published | None, split: str) -> float | None:
+    """What the paper prints for a split, if it does."""
+    return None if published is None else {TEST: published.id, OOD: published.ood}.get(split)
+
+
+def make_rows(records: Iterable[Record], recipe: str) -> list[Row]:
+    """The rows of one recipe in the order of the systems; a system without records has one that says so."""
+    kinds: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        if record.recipe == recipe:
+            kinds.setdefault(record.kind, []).append(record)
+    rows = []
+    for name in NAMES:
+        own = [kinds[kind] for kind in sorted(kinds) if kind[0] == name]
+        own.sort(key=lambda members: (members[0].variant != "physics", members[0].kind))
+        rows += [Row(get(name), tuple(members)) for members in own] or [Row(get(name))]
+    return rows
+
+
+def make_targets(rows: Sequence[Row]) -> list[Target]:
+    """Every published error with the row that is judged by it."""
+    targets = []
+    for published in ROWS:
+        own = [row for row in rows if row.system.name == published.system and row.records]
+        splits: tuple[Literal["test", "ood"], ...] = ("test", "ood")
+        for split in splits:
+            if target_of(published, split) is not None:
+                targets.append(Target(published, split, _best(own, split), bool(own)))
+    return targets
+
+
+def _best(rows: Sequence[Row], split: str) -> Row | None:
+    """The row of the smallest error; one over all trajectories goes before one over some, other data do not count."""
+    fit = [(bool(row.shortfall), found.mean, row) for row in rows if (found := row.error(split)) and not _source(row)]
+    return min(fit, key=lambda one: one[:2])[2] if fit else None
+
+
+def _source(row: Row) -> str:
+    return row.records[0].source
+
+
+def row_to_plain(row: Row) -> dict[str, Any]:
+    """A row as JSON has it; what is not known is null."""
+    one, published = row.records[0] if row.records else None, row.published
+    test = row.error(TEST)
+    return {
+        "system": row.system.name,
+        "what": row.what,
+        "variant": one.variant if one else None,
+        "polish": one.polish if one else None,
+        "observed_frames": one.observed_frames if one else None,
+        "data": (one.source or "generated") if one else None,
+        "seeds": list(row.seeds),
+        "records": [record.name for record in row.records],
+        "metric": metric_of(row.system.name),
+        "test": asdict(test) if test else None,
+        "published": target_of(published, TEST),
+        "ratio": row.ratio(TEST),
+        "ood": {
+            split: {**asdict(found), "is_ours": row.is_ours(split)}
+            for split in row.splits
+            if split != TEST and (found := row.error(split))
+        },
+        "published_ood": target_of(published, OOD),
+        "ood_ratio": row.ratio(OOD),
+        "other": {"name": published.other_name, "error": published.other} if published else None,
+        "seconds": row.seconds.mean if row.seconds else None,
+        "weights_bytes": row.weights_bytes,
+        "device": row.device,
+        "n_unstable": row.n_unstable,
+    }
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    return Spread(sum(known) / len(known), min(known), max(known), len(known)) if known else None
+
+
+def _observed(n: int) -> str:
+    return f"{n} frame{'s' * (n > 1)} observed"

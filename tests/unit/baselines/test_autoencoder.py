@@ -1,0 +1,101 @@
+"""Blocks of autoencoders: what a shift does on a ring, what attention may see, and that nothing sees the future."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pdejepa.baselines.autoencoder import (
+    AxisAttention,
+    CausalDecoder,
+    CausalEncoder,
+    Down,
+    FullAttention,
+    ResBlock,
+    Up,
+    conv,
+    per_frame,
+    working_grid,
+)
+from tests.unit.baselines.token_solvers import task_of
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_on_a_ring_a_shift_stays_a_shift(ndim: int) -> None:
+    net = nn.Sequential(
+        ResBlock(ndim, 4, 6, 2, "circular"),
+        Down(ndim, 6, "circular"),
+        conv(ndim, 6, 4, 4, "circular", stride=2),
+        conv(ndim, 4, 4, 3, "circular", dilation=2),
+        Up(ndim, 4, 4, "circular"),
+    )
+    x = torch.randn(2, 4, *[16] * ndim)
+    assert net(x).shape == (2, 4, *[8] * ndim)
+    torch.testing.assert_close(net(x.roll(4, 2)), net(x).roll(2, 2))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "reflect"])
+def test_without_a_ring_the_ends_are_two_ends(padding: str) -> None:
+    net = nn.Sequential(Down(1, 3, padding), Up(1, 3, 3, padding))  # type: ignore[arg-type]
+    x = torch.randn(1, 3, 16)
+    changed = x.clone()
+    changed[..., -1] += 1.0
+    assert torch.equal(net(x)[..., 0], net(changed)[..., 0])
+
+
+def test_attention_without_positions_does_not_know_places() -> None:
+    order = torch.randperm(6)
+    for net in (FullAttention(8, 2, 4, 2), AxisAttention(8, 2, 2)):
+        x = torch.randn(2, 8, 6, 5)
+        torch.testing.assert_close(net(x[:, :, order]), net(x)[:, :, order])
+        assert not torch.allclose(net(x), x)
+    placed, x = FullAttention(8, 2, 4, 2, (6,)), torch.randn(2, 8, 6)
+    assert not torch.allclose(placed(x[:, :, order.flip(0)]), placed(x)[:, :, order.flip(0)], atol=1e-6)
+
+
+def test_axis_attention_with_even_weights_is_a_mean() -> None:
+    """Queries of zero weigh all places alike, so only the mean over the plane reaches the output."""
+    net = AxisAttention(4, 2, 2)
+    for linear in net.queries:
+        nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
+    x = torch.randn(1, 4, 6, 5)
+    added = net(x) - x
+    torch.testing.assert_close(added, added[:, :, :1, :1].expand_as(added))
+    y = net.start(net.norm(x).movedim(1, -1))
+    torch.testing.assert_close(added[0, :, 0, 0], net.out(net.value(y).mean((1, 2)))[0])
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_nothing_sees_the_future(ndim: int) -> None:
+    encoder = CausalEncoder(ndim, 2, 6, 4, 2, "circular")
+    decoder = CausalDecoder(ndim, 6, 2, 4, 2, "circular")
+    u = torch.randn(2, 2, 5, *[8] * ndim)
+    changed = u.clone()
+    changed[:, :, 3] += 1.0
+    z, z_changed = encoder(u), encoder(changed)
+    assert z.shape == (2, 6, 5, *[2] * ndim)
+    torch.testing.assert_close(z[:, :, :3], z_changed[:, :, :3])
+    assert not torch.allclose(z[:, :, 3], z_changed[:, :, 3])
+    torch.testing.assert_close(encoder(u[:, :, :1]), z[:, :, :1])  # one frame is the beginning of a clip
+    u_hat, u_changed = decoder(z), decoder(z_changed)
+    assert u_hat.shape == u.shape
+    torch.testing.assert_close(u_hat[:, :, :3], u_changed[:, :, :3])
+    torch.testing.assert_close(decoder(encoder(u.roll(4, 3))), u_hat.roll(4, 3))
+
+
+def test_frames_are_folded_and_unfolded() -> None:
+    u = torch.randn(2, 3, 1, 8)
+    torch.testing.assert_close(per_frame(nn.Flatten(), u), u.flatten(2))
+
+
+def test_a_coarser_grid_keeps_what_it_can_show() -> None:
+    task = task_of("vorticity")
+    grid, lift = working_grid(task, 64)
+    assert grid == (64, 64)
+    x = 2 * torch.pi * torch.arange(128) / 128
+    u = (torch.sin(5 * x)[:, None] * torch.cos(20 * x) + 0.3).float()[None]
+    coarse = lift(u)
+    torch.testing.assert_close(coarse, u[:, ::2, ::2], atol=1e-5, rtol=0)
+    torch.testing.assert_close(lift.inverse(coarse), u, atol=1e-5, rtol=0)
+    assert working_grid(task_of("gray_scott"), 64)[0] == (32, 32)

@@ -1,0 +1,175 @@
+"""Comparisons: one protocol for all, records that are kept, tables and a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pdejepa import systems
+from pdejepa.baselines.fit import TotalBudget
+from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
+from pdejepa.baselines.solver import Answer
+from pdejepa.compare import protocol, run
+from pdejepa.compare.entries import METHOD_CARD, Entry, SolverEntry, faster
+from pdejepa.compare.report import error, ledger, markdown, plot, read_records, rows
+from pdejepa.compare.run import Comparison, chosen, compare
+from pdejepa.core.errors import ConfigError, DataError, NumericalError
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    return build_pool(systems.get("advection", n_points=32), {"train": 10, "valid": 10, "test": 10}, CPU)
+
+
+# ---- data ------------------------------------------------------------------------------------------------------
+def test_small_pools_have_siblings(pool: Pool) -> None:
+    assert pool.task.n_environments == 2
+    assert pool.siblings["train"].shape == (2, 5)
+    for environment in range(2):
+        own = pool.siblings["train"][environment]
+        assert len(pool.data.xi["train"][own].unique(dim=0)) == 1  # one set of parameters ...
+        assert len(pool.data.fields["train"][own, 0].flatten(1).unique(dim=0)) == 5  # ... and five initial states
+
+
+def test_support_is_another_trajectory_of_the_same_environment(pool: Pool) -> None:
+    own = torch.arange(10)
+    for value in (0.0, 0.5, 0.999):
+        others = pool.support("train", own, 1, torch.full((10, 1), value))[:, 0]
+        assert not bool((others == own).any())
+        assert torch.equal(pool.environment["train"][others], pool.environment["train"])
+
+
+def test_large_pools_are_the_data_set_itself() -> None:
+    assert blocks(systems.get("wave_b"), "train", 40) == [(0, 40)]
+    assert torch.equal(sibling_table(torch.tensor([0, 1, 0, 1, 1])), torch.tensor([[0, 2], [1, 3]]))
+
+
+# ---- protocol --------------------------------------------------------------------------------------------------
+class Known(Entry):
+    """Knows the truth, looks at three frames, and is off by a known share."""
+
+    def __init__(self, truth: Tensor, share: float) -> None:
+        self.truth, self.share = truth, share
+        self.card, self.history, self.n_parameters = METHOD_CARD, 3, 0
+        self.seen: list[int] = []
+
+    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+        return {}
+
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        self.seen.append(u.shape[1])
+        found = self.truth[: len(u)] * (1 + self.share)
+        fields = torch.cat((u, found[:, u.shape[1] :]), 1)
+        fields[0, -1] = torch.nan
+        return Answer(fields, torch.tensor([fields.shape[1] - 1] + [-1] * (len(u) - 1)), 0.2, 0.1)
+
+
+def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_least", lambda entry: 1)
+    mean, std = (torch.tensor(v).reshape(-1, 1) for v in (pool.data.statistics.mean, pool.data.statistics.std))
+    entry = Known(pool.data.fields["test"] * std + mean, 0.1)
+    found = protocol.judge(entry, pool, "test", 5)
+    assert entry.seen == [1, 3]
+    assert found["trajectories"][1:] == pytest.approx([0.1] * 9, rel=1e-4)
+    assert found["trajectories"][0] == 1.0
+    assert found["rel_l2"] == pytest.approx(0.19, rel=1e-4)
+    assert found["median"] == pytest.approx(0.1, rel=1e-4)
+    assert (found["n"], found["n_diverged"], found["tail_from"]) == (10, 1, 5)
+    speed = protocol.speed(entry, pool, "test")
+    assert speed == pytest.approx({"ms_per_forecast": 10.0, "ms_per_adaptation": 20.0})
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------
+def test_learning_rates_are_scaled(pool: Pool) -> None:
+    recipe = SolverEntry("fno", "tiny", 0).kind.recipe("tiny", pool.task)
+    assert faster(recipe, 3.0).stages[0].training.optimiser.lr == pytest.approx(3e-3)
+
+
+def test_names_are_checked() -> None:
+    assert chosen(["fno", "pdejepa"]) == ("fno", "pdejepa")
+    assert "pdejepa" in chosen(["all"])
+    with pytest.raises(ConfigError, match=r"There is no solver 'fnu'.*fno"):
+        chosen(["fnu"])
+
+
+def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = systems.get("advection", n_points=32)
+    monkeypatch.setattr(run, "build_system", lambda *_: small)
+    plan = Comparison("advection", ("fno",), 3.0, tmp_path, size="tiny", recipe="tiny")
+    said: list[str] = []
+    records = compare(plan, said.append)
+    assert [record["solver"] for record in records] == ["fno"]
+    record = records[0]
+    assert {"test", "ood"} <= set(record["errors"])
+    assert [trial["factor"] for trial in record["trials"]] == pytest.approx([1 / 3, 1.0, 3.0])
+    scores = {trial["factor"]: trial["score"] for trial in record["trials"]}
+    assert scores[record["learning_rate_factor"]] == min(scores.values())
+    assert sum(record["steps"].values()) > 1
+    monkeypatch.setattr(run, "_one", lambda *_: pytest.fail("it was done already"))
+    assert compare(plan, said.append) == records
+
+
+def test_a_trial_that_fails_loses(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wild:
+        def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, dict[str, float]]:
+            if factor > 1:
+                raise NumericalError("loss is not finite")
+            return {"fit": {"score": 1.0 / factor}}
+
+    monkeypatch.setattr(run, "make", lambda *_: Wild())
+    plan = Comparison("advection", ("fno",), 90.0, tmp_path)
+    factor, trials = run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")
+    assert factor == 1.0
+    assert [trial["score"] for trial in trials] == [pytest.approx(3.0), 1.0, None]
+
+
+# ---- reports ---------------------------------------------------------------------------------------------------
+def _record(solver: str, test: float, system: str = "combined") -> dict[str, Any]:
+    errors = {"rel_l2": test, "rel_l2_joint": test / 2, "tail": test, "n": 3}
+    return {
+        "system": system,
+        "solver": solver,
+        "title": solver.upper(),
+        "budget_seconds": 180.0,
+        "size": "paper",
+        "device": "cpu",
+        "errors": {"test": errors, "ood": {**errors, "rel_l2": 2 * test}},
+        "true_frames": 1,
+        "parameters": 1_500_000,
+        "peak_memory_bytes": 2e9,
+        "ms_per_forecast": 1.5,
+        "ms_per_adaptation": 3.0,
+        "adapts": "none",
+        "steps": {"fit": 1000},
+        "learning_rate_factor": 3.0,
+    }
+
+
+def test_tables_and_picture(tmp_path: Path) -> None:
+    for solver, value in (("lns", 0.2), ("fno", 0.05)):
+        (tmp_path / f"{solver}.json").write_text(json.dumps(_record(solver, value)))
+    (tmp_path / "other.json").write_text("[1, 2]")
+    records = read_records([tmp_path])
+    assert [record["solver"] for record in records] == ["fno", "lns"]  # best first
+    assert rows(records)[0][:3] == ("FNO", "5%", "10%")
+    assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
+    assert "| FNO | 5% | 10% |" in markdown(records)
+    plot(records, tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 5_000
+
+
+def test_gray_scott_is_judged_by_one_norm() -> None:
+    assert error(_record("fno", 0.2, "gray_scott"), "test") == 0.1
+    assert error(_record("fno", 0.2), "test") == 0.2
+
+
+def test_no_records(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No records of comparisons"):
+        read_records([tmp_path])
