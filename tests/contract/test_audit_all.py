@@ -24,9 +24,11 @@ PARTS = (
     "reference",
     "parameters",
 )
+SLOW = ("vorticity", "heterns")
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in systems.NAMES]
 
 
-@pytest.mark.parametrize("name", systems.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_tiny_data_set_passes(
     name: str, tiny_datasets: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,8 @@ SLOW = ("vorticity", "heterns")  # solving everything a second time would take m
 # A row solved alone may take other code paths in vectorised kernels; chaos does the rest in the flows.
 ALONE = {"vorticity": 1e-4, "heterns": 1e-4}
 
-pytestmark = pytest.mark.parametrize("name", systems.NAMES)
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in systems.NAMES]
+pytestmark = pytest.mark.parametrize("name", NAMES)
 
 
 def plan_of(name: str, root: Path) -> Plan:
