@@ -72,7 +72,7 @@ def rows(records: list[dict[str, Any]]) -> Rows:
                 percent(ood) if ood is not None else "",
                 percent(r["errors"]["test"]["tail"]),
                 str(r["true_frames"]),
-                f"{r['parameters'] / 1e6:.2f} M",
+                f"{r['parameters'] / 1e6:.2f} M" if r["parameters"] >= 1e5 else f"{r['parameters'] / 1e3:.1f} k",
                 f"{r['peak_memory_bytes'] / 1e9:.1f} GB",
                 f"{r['ms_per_forecast']:.2f}",
                 adaptation,
@@ -81,6 +81,16 @@ def rows(records: list[dict[str, Any]]) -> Rows:
             )
         )
     return lines
+
+
+def cautions(records: list[dict[str, Any]]) -> list[str]:
+    """What a table does not show, where it shows less than it seems to."""
+    if not any(r["recipe"] == "tiny" for r in records):
+        return []
+    return [
+        "Recipe tiny: the published solvers are shrunk to a few thousand parameters, for tests. This shows that they "
+        "run, not how good they are."
+    ]
 
 
 def ledger(records: list[dict[str, Any]]) -> Rows:
@@ -100,7 +110,7 @@ def markdown(records: list[dict[str, Any]]) -> str:
     """All tables and ledgers."""
     parts = []
     for title, group in groups(records).items():
-        parts += [f"**{title}**", markdown_table(HEAD, rows(group))]
+        parts += [f"**{title}**", markdown_table(HEAD, rows(group)), *cautions(group)]
         parts += [markdown_table(LEDGER, ledger(group))] if ledger(group) else []
     return "\n\n".join(parts) + "\n"
 

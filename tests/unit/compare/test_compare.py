@@ -16,7 +16,7 @@ from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.entries import METHOD_CARD, Entry, SolverEntry, faster
-from pdejepa.compare.report import error, ledger, markdown, plot, read_records, rows
+from pdejepa.compare.report import cautions, error, ledger, markdown, plot, read_records, rows
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, DataError, NumericalError
 
@@ -137,12 +137,13 @@ def _record(solver: str, test: float, system: str = "combined") -> dict[str, Any
         "system": system,
         "solver": solver,
         "title": solver.upper(),
+        "recipe": "tiny" if solver == "lns" else "fast",
         "budget_seconds": 180.0,
         "size": "paper",
         "device": "cpu",
         "errors": {"test": errors, "ood": {**errors, "rel_l2": 2 * test}},
         "true_frames": 1,
-        "parameters": 1_500_000,
+        "parameters": 1_500_000 if solver == "fno" else 2_500,
         "peak_memory_bytes": 2e9,
         "ms_per_forecast": 1.5,
         "ms_per_adaptation": 3.0,
@@ -161,6 +162,9 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert rows(records)[0][:3] == ("FNO", "5%", "10%")
     assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
     assert "| FNO | 5% | 10% |" in markdown(records)
+    assert [row[5] for row in rows(records)] == ["1.50 M", "2.5 k"]
+    assert "not how good they are" in markdown(records)
+    assert cautions(records[:1]) == []
     plot(records, tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 5_000
 

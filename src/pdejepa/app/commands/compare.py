@@ -91,10 +91,10 @@ def _seconds(text: str) -> float:
 
 
 def _show(records: list[dict[str, Any]]) -> None:
-    from pdejepa.compare.report import HEAD, LEDGER, groups, ledger, rows
+    from pdejepa.compare.report import HEAD, LEDGER, cautions, groups, ledger, rows
     from pdejepa.core.documents import aligned
 
     for title, group in groups(records).items():
-        typer.echo(f"\n{title}\n{aligned(HEAD, rows(group))}")
+        typer.echo("\n".join(("", title, aligned(HEAD, rows(group)), *cautions(group))))
         if ledger(group):
             typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")
