@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from pdejepa import baselines, systems
 from pdejepa.baselines.base import Baseline, Recipe
-from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit
+from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit, step_flops
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.baselines.solver import forecast
 from pdejepa.stages.batches import generator
 from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.weights import read_weights, write_weights
+from tests.unit.baselines.values import gradients_without_values
 
 CPU = torch.device("cpu")
 PLACES = ("combined", "gray_scott")
@@ -111,6 +112,15 @@ def test_every_block_changes_the_output(name: str, place: str) -> None:
     assert deaf == []
 
 
+@pytest.mark.parametrize(("name", "place"), [case for case in CASES if CARDS[str(case.values[0])].can_record])
+def test_a_step_looks_at_no_values(name: str, place: str) -> None:
+    """One that does would wait for a GPU and could not be recorded."""
+    for stage in stages(name, place):
+        choose_trained(stage)
+        wanted = [p.shape for p in stage.solver.parameters() if p.requires_grad]
+        assert gradients_without_values(stage.solver, stage.name, stage.batch(0, 2)) == wanted
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_one_batch_can_be_overfitted(name: str, place: str) -> None:
@@ -195,6 +205,14 @@ def test_budgets_and_resume(name: str, tmp_path: Path) -> None:
     assert {k: v["weights_sha256"] for k, v in second.items()} == {k: v["weights_sha256"] for k, v in report.items()}
     for a, b in zip(solver.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", baselines.NAMES)
+def test_counting_operations_leaves_no_trace(name: str) -> None:
+    for stage in stages(name, "combined"):
+        before = {key: value.clone() for key, value in stage.solver.state_dict().items()}
+        assert step_flops(stage) > 1e4
+        assert all(torch.equal(value, before[key]) for key, value in stage.solver.state_dict().items())
 
 
 @pytest.mark.parametrize("name", [n for n in baselines.NAMES if baselines.get(n).card.is_forecaster])

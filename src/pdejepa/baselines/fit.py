@@ -36,6 +36,7 @@ from pdejepa.stages.loop import run_stage
 from pdejepa.stages.losses import relative_error
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.settings import Budget, TrainingConfig
+from pdejepa.stages.weights import gather, restore
 
 Unit = Literal["seconds", "steps", "samples", "flops"]
 N_SCORED = 64  # trajectories of valid that a score looks at
@@ -197,11 +198,13 @@ def with_budget(stage: FitStage, recipe: Recipe, part: StageRecipe, budget: Tota
 
 
 def step_flops(stage: FitStage) -> float:
-    """Floating-point operations of one training step, forward and backward, as PyTorch counts them."""
+    """Floating-point operations of one training step, as PyTorch counts them; the step leaves no trace."""
     choose_trained(stage)
+    before = {name: value.clone() for name, value in gather(stage.saved()).items()}  # books of codes move by themselves
     with FlopCounterMode(display=False) as counter:
         stage(stage.batch(0, 1))["loss"].backward()
     stage.zero_grad(set_to_none=True)
+    restore(stage.saved(), before, "the counted step")
     return float(counter.get_total_flops())
 
 

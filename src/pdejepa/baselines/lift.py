@@ -17,6 +17,7 @@ Letters: X points of a line, n copies, a x b points of a plane.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Literal
 
 import torch
@@ -31,8 +32,9 @@ Line = Literal["serpentine", "repeat"]
 class Lift(nn.Module):
     """Fields (..,*grid) -> fields (..,*plane) by `forward`, and back by `inverse`; no parameters, nothing saved."""
 
+    @abstractmethod
     def inverse(self, y: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Fields (..,*plane) -> (..,*grid)."""
 
 
 class Repeat(Lift):

@@ -10,8 +10,8 @@ Trained with Adan and D-Adaptation, 500 x 125 steps of 16 windows, from random w
 
 Ours differs: parts of blocks are dropped for whole rows, not for single frames, at rates up to 0.1 as published (the
 public code runs with 0.2).  How many true frames a rollout starts with is not published; ours takes two, the fewest
-from which a speed can be seen, or as many as it is given.  `tiny` uses AdamW: the step size of Adan begins at 1e-6 and
-grows by 5 % per step, so a few steps would not move anything.
+from which a speed can be seen (a single one is repeated), or as many as it is given.  `tiny` uses AdamW: the step size
+of Adan begins at 1e-6 and grows by 5 % per step, so a few steps would not move anything.
 Letters: B rows, T frames, C channels, *grid spatial axes, k frames of a history.
 """
 
@@ -103,10 +103,12 @@ class Mpp(Baseline):
         return self.lift.inverse(self.net(self.lift(u), keep))
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
-        frames = u_hist
+        missing = self.card.history - u_hist.shape[1]  # the network has never seen a history of one frame
+        first = u_hist[:, :1].expand(-1, max(missing, 0), *u_hist.shape[2:])
+        frames = torch.cat((first, u_hist), 1)
         for _ in range(n_frames):
             frames = torch.cat((frames, self.step(frames[:, -self.config.history :])[:, None]), 1)
-        return frames[:, u_hist.shape[1] :]
+        return frames[:, first.shape[1] + u_hist.shape[1] :]
 
     # ---- published weights ---------------------------------------------------------------------------------------
     def load_official(self, path: str | os.PathLike[str]) -> Report:

@@ -8,7 +8,6 @@ Letters: n trajectories, E environments, K trajectories of each.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 
 import torch
@@ -16,8 +15,7 @@ from torch import Tensor
 
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import DataError
-from pdejepa.models.condition import fit_statistics
-from pdejepa.stages.data import TrainingData
+from pdejepa.stages.data import TrainingData, content_hash, normalised
 from pdejepa.systems import System
 
 SIBLINGS = 5  # trajectories per environment of a small pool
@@ -67,13 +65,8 @@ def build_pool(system: System, counts: dict[str, int], device: torch.device, see
         original = torch.cat([part.environment for part in made]).to(device)
         environment[split] = original.unique(return_inverse=True)[1]
         siblings[split] = sibling_table(environment[split])
-    statistics = fit_statistics(system, fields["train"], xi["train"])
-    shape = (1, 1, -1, *[1] * system.ndim)
-    mean, std = (torch.tensor(values, device=device).reshape(shape) for values in (statistics.mean, statistics.std))
-    for values in fields.values():
-        values.sub_(mean).div_(std)
-    digest = hashlib.sha256(repr((system, sorted(counts.items()), seed)).encode()).hexdigest()
-    return Pool(TrainingData(system, fields, xi, statistics, digest), environment, siblings)
+    digest = content_hash(system, counts, fields, xi)
+    return Pool(normalised(system, fields, xi, digest), environment, siblings)
 
 
 def blocks(system: System, split: str, n: int) -> list[tuple[int, int]]:

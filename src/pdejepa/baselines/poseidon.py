@@ -10,7 +10,8 @@ Training draws jumps of one to four frames, a rollout makes jumps of one.
 
 Published results start from published weights, `load_official`; without that file training starts from random ones.
 Ours differs: public code trains on all pairs of frames, the same frame twice included, and divides the gap by 20; its
-pairs of frames far apart are of no use to rollouts of single frames.  Resizing of periodic planes is trigonometric.
+pairs of frames far apart are of no use to rollouts of single frames.  Resizing of periodic planes is trigonometric;
+convolutions pad with zeros on every system, as published.
 Letters: B rows, C channels, *grid spatial axes, P parameters, T frames, k frames of a jump.
 """
 

@@ -45,8 +45,7 @@ def forecast(
 ) -> Answer:
     """Forecast n new frames from u (B,H,C,*grid) under xi (B,P), with support (B,K,T,C,*grid); physical units."""
     _check(solver, u, xi, support)
-    statistics, shape = solver.task.statistics, (-1, *[1] * solver.task.ndim)
-    mean, std = (torch.tensor(v, device=u.device).reshape(shape) for v in (statistics.mean, statistics.std))
+    mean, std = solver.task.statistics.moments(solver.task.ndim, u.device)
     begun = _now(u.device)
     with tf32(u.device), without_new_code(u.device):
         support = None if support is None else (support - mean) / std

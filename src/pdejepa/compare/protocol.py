@@ -78,9 +78,7 @@ def _least(entry: Entry) -> int:
 def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """True fields (B,T,C,*grid) in physical units, parameters, and a support trajectory for those who need one."""
     data = pool.data
-    shape = (-1, *[1] * data.system.ndim)
-    moments = (data.statistics.mean, data.statistics.std)
-    mean, std = (torch.tensor(values, device=rows.device).reshape(shape) for values in moments)
+    mean, std = data.statistics.moments(data.system.ndim, rows.device)
     u = data.fields[split][rows] * std + mean
     support = None
     if "support" in entry.card.needs or entry.card.adapts == "gradient":

@@ -1,8 +1,9 @@
 """A comparison: data once, then every competitor in turn; each result is a file, and a result that exists is kept.
 
     DIR/
-      combined-fno-180s-s0.json    errors, cost and provenance of one competitor
-      runs/combined-fno-180s-s0/   its training, with the trials for its learning rate beside it
+      combined-fno-fast-paper-180s-s0.json           system, solver, recipe, size of data, budget, seed: errors and cost
+      runs/combined-fno-fast-paper-180s-s0/          its training
+      runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
 the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
@@ -24,7 +25,7 @@ import torch
 
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
-from pdejepa.compare.entries import CARDS, NAMES, Entry, make
+from pdejepa.compare.entries import CARDS, NAMES, make
 from pdejepa.compare.protocol import judge, speed
 from pdejepa.core.device import used_memory
 from pdejepa.core.errors import ConfigError, PdejepaError
@@ -51,7 +52,7 @@ class Comparison:
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
 
     def name(self, solver: str, seed: int) -> str:
-        return f"{self.system}-{solver}-{self.seconds:g}s-s{seed}"
+        return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.seconds:g}s-s{seed}"
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -144,10 +145,24 @@ def _one(
 
 def _learning_rate(
     plan: Comparison, name: str, seed: int, pool: Pool, folder: Path
-) -> tuple[float, list[dict[str, float | None]]]:
-    """The factor of the learning rate whose short trial ends with the best score on valid."""
+) -> tuple[float, list[dict[str, Any]]]:
+    """The factor of the learning rate whose short trial ends with the best score on valid; decided once."""
+    known = folder.with_name(f"{folder.name}.trials")
+    if known.exists():
+        trials = json.loads(known.read_text())
+    else:
+        trials = _trials(plan, name, seed, pool, folder)
+        write_json(known, trials)
+    good = [trial for trial in trials if trial["score"] is not None]
+    if not good:
+        raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
+    return min(good, key=lambda trial: trial["score"])["factor"], trials
+
+
+def _trials(plan: Comparison, name: str, seed: int, pool: Pool, folder: Path) -> list[dict[str, Any]]:
+    """[{factor, score}, ...]; the score of a training that failed is None."""
     seconds = min(TRIAL_SECONDS, TRIAL_SHARE * plan.seconds)
-    trials: list[dict[str, float | None]] = []
+    trials: list[dict[str, Any]] = []
     for factor in FACTORS:
         place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
         shutil.rmtree(place, ignore_errors=True)
@@ -161,11 +176,7 @@ def _learning_rate(
         shutil.rmtree(place, ignore_errors=True)
         del entry
         _clear(plan.device)
-    good = [trial for trial in trials if trial["score"] is not None]
-    if not good:
-        raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
-    best = min(good, key=lambda trial: float(trial["score"] or 0.0))
-    return float(best["factor"] or 1.0), trials
+    return trials
 
 
 def _clear(device: torch.device) -> None:
@@ -173,6 +184,3 @@ def _clear(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-
-
-__all__ = ["Comparison", "Entry", "chosen", "compare"]

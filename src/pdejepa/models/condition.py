@@ -44,6 +44,11 @@ class Statistics:
     latent_std: tuple[float, ...] = ()
     velocity_scale: float = 1.0
 
+    def moments(self, ndim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the channels as tensors (C,1..) that broadcast over *grid."""
+        mean, std = (torch.tensor(v, device=device).reshape(-1, *[1] * ndim) for v in (self.mean, self.std))
+        return mean, std
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

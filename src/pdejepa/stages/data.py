@@ -11,6 +11,7 @@ import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -48,15 +49,23 @@ class TrainingData:
 def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
     make = _read if config.data else _generate
-    system, fields, xi, digest = make(config, device, show)
-    for split in SPLITS:
-        _check(fields[split], split)
-    statistics = fit_statistics(system, fields["train"], xi["train"], config.model.field.coordinate)
-    shape = (1, 1, -1, *[1] * system.ndim)
-    mean = torch.tensor(statistics.mean, device=device).reshape(shape)
-    std = torch.tensor(statistics.std, device=device).reshape(shape)
-    for split in SPLITS:
-        fields[split].sub_(mean).div_(std)
+    return normalised(*make(config, device, show), config.model.field.coordinate)
+
+
+def normalised(
+    system: System,
+    fields: dict[str, Tensor],
+    xi: dict[str, Tensor],
+    digest: str,
+    coordinate: Literal["linear", "log"] = "linear",
+) -> TrainingData:
+    """Physical fields and parameters of several splits, normalised in place with the statistics of train."""
+    for split, values in fields.items():
+        _check(values, split)
+    statistics = fit_statistics(system, fields["train"], xi["train"], coordinate)
+    mean, std = statistics.moments(system.ndim, fields["train"].device)
+    for values in fields.values():
+        values.sub_(mean).div_(std)
     return TrainingData(system, fields, xi, statistics, digest)
 
 
@@ -82,10 +91,10 @@ def _generate(config: TrainConfig, device: torch.device, show: bool) -> Loaded:
         for split, n in counts.items():
             made = system.generate(split, n, device, report=bar.advance)
             fields[split], xi[split] = made.fields, made.xi
-    return system, fields, xi, _digest(system, counts, fields, xi)
+    return system, fields, xi, content_hash(system, counts, fields, xi)
 
 
-def _digest(system: System, counts: dict[str, int], fields: dict[str, Tensor], xi: dict[str, Tensor]) -> str:
+def content_hash(system: System, counts: dict[str, int], fields: dict[str, Tensor], xi: dict[str, Tensor]) -> str:
     """A hash of the settings, all parameters, and at most 64 trajectories of every split."""
     settings = {"system": system.name, "counts": counts, **asdict(system)}
     result = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())

@@ -17,7 +17,6 @@ from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.stages.batches import generator
 from pdejepa.stages.weights import write_weights
 from tests.unit.baselines.token_solvers import millions, on_meta, parameters, rough, shaken, task_of
-from tests.unit.baselines.values import gradients_without_values
 
 SMALL = ScotConfig((32, 32), 8, 2, n_stages=2, depth=2, n_skip=1, window=4, bias_hidden=8)
 
@@ -235,15 +234,6 @@ def test_a_rollout_makes_jumps_of_one() -> None:
 def test_parameters_are_needed() -> None:
     with pytest.raises(ConfigError, match="needs the parameters xi"):
         tiny().adapt()
-
-
-@pytest.mark.parametrize(("name", "n_points"), [("combined", 64), ("gray_scott", 0)])
-def test_a_step_looks_at_no_values(name: str, n_points: int) -> None:
-    solver = tiny(name, n_points)
-    batch = {"u": rough(name, 4, 5, n_points), "xi": parameters(name, 4), "frame": torch.arange(4)}
-    batch |= solver.draws("fit", batch, generator(torch.device("cpu"), "values"))
-    shapes = [p.shape for p in solver.parameters()]
-    assert gradients_without_values(solver, "fit", batch) == shapes
 
 
 def test_published_weights(tmp_path: Path) -> None:
