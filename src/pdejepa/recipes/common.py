@@ -180,8 +180,8 @@ class FastColumn:
 
     patch: int = 4
     scales: tuple[int, ...] = (2, 2)
-    widths: tuple[int, ...] = (192, 128, 96)
-    seconds: tuple[float, float, float, float, float] = (130.0, 25.0, 270.0, 55.0, 120.0)
+    widths: tuple[int, ...] = (96, 64, 48)
+    seconds: tuple[float, float, float, float, float] = (170.0, 45.0, 420.0, 65.0, 400.0)
     mask_scales: tuple[float, float] = (0.15, 0.70)
     batch_1: int = 64
     batch_2: int = 32
@@ -190,7 +190,7 @@ class FastColumn:
     one_frame_clips: int = 448
     window: int = 0
     decode_frames: int = 0
-    batch_5: int = 64
+    batch_5: int = 32
     recompute: bool = False
     history: int = 1
     latents: str = "float32"
@@ -227,7 +227,7 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
         history=column.history,
         latents=column.latents,  # type: ignore[arg-type]
         stages=(*FOUR, "polish"),
-        model=_small_model(column.patch, 192, 3, (8, 4, 4, 6), 256, 8, column.widths, column.scales, 2),
+        model=_fast_model(column),
         pretrain=PretrainConfig(
             training=_training(pretrain, column.batch_1, 1e-3, "muon", schedule=falling, n_scores=4, select="last"),
             mask=MaskConfig(scales=column.mask_scales, n_context=(0.1875, 0.1875), n_target=(0.625, 0.625)),
@@ -240,9 +240,21 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
         dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6)),
         decode=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
         polish=PolishConfig(
-            training=_training(polish, column.batch_5, 3e-4, "muon", muon_lr=3e-4), recompute=column.recompute
+            training=_training(polish, column.batch_5, 2e-4, "muon", muon_lr=2e-4), first=8, recompute=column.recompute
         ),
         reconstruct=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
+    )
+
+
+def _fast_model(column: FastColumn) -> ModelConfig:
+    """At most 2.4 million parameters in a forecast, 5 MB in float16; shallow, because depth costs time on a GPU."""
+    return ModelConfig(
+        encoder=EncoderConfig(patch=column.patch, width=128, depth=4, heads=4, positions="ring"),
+        jepa_predictor=JepaPredictorConfig(width=256, depth=4, heads=8),
+        projector=ProjectorConfig(hidden=256),
+        causal_predictor=CausalPredictorConfig(width=256, depth=4, heads=8),
+        field=FieldConfig(width=144, depth=4, heads=3, positions="ring", n_substeps=2, startup_depth=1),
+        decoder=DecoderConfig(widths=column.widths, scales=column.scales),
     )
 
 

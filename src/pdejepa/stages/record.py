@@ -77,6 +77,7 @@ class Gradients:
                 self._compute(batch)
         torch.cuda.current_stream().wait_stream(beside)
         self.forget()
+        torch.cuda.empty_cache()  # a recording has memory of its own: do not hold that of the first steps as well
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             metrics = self._compute(batch)
