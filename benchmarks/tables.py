@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MARKED = re.compile(r"(<!-- table: (?P<file>[\w./*-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- table: (?P<file>[\w./* -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def generation_table(report: dict[str, Any]) -> str:
@@ -125,7 +125,8 @@ def forecast_table(report: dict[str, Any]) -> str:
 
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
-    reports = [json.loads(path.read_text()) for path in sorted(Path().glob(pattern))]
+    paths = sorted({path for part in pattern.split() for path in Path().glob(part)})
+    reports = [json.loads(path.read_text()) for path in paths]
     if not reports:
         raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
     if "errors" in reports[0]:

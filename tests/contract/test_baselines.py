@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from functools import cache
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,21 +22,31 @@ from pdejepa.baselines.solver import forecast
 from pdejepa.stages.batches import generator
 from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
+from pdejepa.stages.settings import Budget
 from pdejepa.stages.weights import read_weights, write_weights
 from tests.unit.baselines.values import gradients_without_values
 
 CPU = torch.device("cpu")
+NAMES = baselines.NAMES
 PLACES = ("combined", "gray_scott")
-CASES = [pytest.param(name, place, id=f"{name}-{place}") for name in baselines.NAMES for place in PLACES]
-CARDS = {name: baselines.get(name).card for name in baselines.NAMES}
+CASES = [pytest.param(name, place, id=f"{name}-{place}") for name in NAMES for place in PLACES]
+CARDS = {name: baselines.get(name).card for name in NAMES}
 FORECASTERS = [case for case in CASES if CARDS[str(case.values[0])].is_forecaster]
 DETERMINED = [case for case in FORECASTERS if not CARDS[str(case.values[0])].is_stochastic]
+RECORDED = [case for case in CASES if CARDS[str(case.values[0])].can_record]
+N_STEPS, SAVE_EVERY = 4, 2  # of every stage of a short training, which is scored after 2 and 4 steps
+
+
+def slow_on_planes(cases: list[Any]) -> list[Any]:
+    """The same cases; those on a plane are left to the slow tests."""
+    marks = {"combined": (), "gray_scott": (pytest.mark.slow,)}
+    return [pytest.param(*case.values, id=case.id, marks=marks[str(case.values[1])]) for case in cases]
 
 
 @cache
 def pool(place: str) -> Pool:
     switches = {"n_points": 64} if place == "combined" else {}
-    return build_pool(systems.get(place, **switches), {"train": 20, "valid": 10}, CPU)
+    return build_pool(systems.get(place, **switches), {"train": 20, "valid": 2}, CPU)
 
 
 def made(name: str, place: str) -> tuple[Baseline, Recipe]:
@@ -47,6 +62,15 @@ def stages(name: str, place: str) -> list[FitStage]:
         solver.prepare(part.name)
         found.append(FitStage(solver, part, pool(place), Place(CPU), 0))
     return found
+
+
+def shortened(recipe: Recipe, **changes: Any) -> Recipe:
+    """The same with few scores, because a score may take as long as many steps; `changes` are of all trainings."""
+    parts = []
+    for part in recipe.stages:
+        training = dataclasses.replace(part.training, n_scores=min(2, part.training.n_scores), **changes)
+        parts.append(dataclasses.replace(part, training=training))
+    return dataclasses.replace(recipe, stages=tuple(parts))
 
 
 @torch.no_grad()
@@ -89,7 +113,7 @@ def test_every_parameter_gets_gradient(name: str, place: str) -> None:
     assert {n for n in lazy or set() if not n.startswith(tuple(idle) or ("\0",))} == set()
 
 
-@pytest.mark.parametrize(("name", "place"), FORECASTERS)
+@pytest.mark.parametrize(("name", "place"), slow_on_planes(FORECASTERS))
 def test_every_block_changes_the_output(name: str, place: str) -> None:
     solver, _ = made(name, place)
     shake(solver)
@@ -112,7 +136,7 @@ def test_every_block_changes_the_output(name: str, place: str) -> None:
     assert deaf == []
 
 
-@pytest.mark.parametrize(("name", "place"), [case for case in CASES if CARDS[str(case.values[0])].can_record])
+@pytest.mark.parametrize(("name", "place"), slow_on_planes(RECORDED))
 def test_a_step_looks_at_no_values(name: str, place: str) -> None:
     """One that does would wait for a GPU and could not be recorded."""
     for stage in stages(name, place):
@@ -192,12 +216,12 @@ def test_saved_and_loaded_is_the_same(name: str, place: str, tmp_path: Path) -> 
         assert torch.equal(solver.encode(u), other.encode(u))
 
 
-@pytest.mark.parametrize("name", baselines.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_budgets_and_resume(name: str, tmp_path: Path) -> None:
     """A budget in steps is kept, one in samples means the same, and a finished run is loaded, not repeated."""
     place = "combined"
     solver, recipe = made(name, place)
-    n_stages = len(recipe.stages)
+    recipe, n_stages = shortened(recipe), len(recipe.stages)
     report = fit(solver, recipe, pool(place), tmp_path / "run", TotalBudget("steps", 3 * n_stages))
     assert sum(part["steps"] for part in report.values()) == pytest.approx(3 * n_stages, abs=n_stages)
     again, _ = made(name, place)
@@ -207,7 +231,67 @@ def test_budgets_and_resume(name: str, tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("name", baselines.NAMES)
+class Killed(BaseException):
+    """The end of a process; nobody catches it."""
+
+
+def train_shortly(name: str, out: Path, seed: int, kill: tuple[str, int] | None = None) -> tuple[Baseline, list[str]]:
+    """A solver that knows its files only, trained for a few steps of every stage or until it is killed; what was said.
+
+    `kill` is a stage and a step (from 0): the end comes between the update of the weights and what follows it.
+    `seed` is of the generators that belong to nobody, which a new process finds in another state.
+    """
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    solver, recipe = made(name, "combined")
+    recipe = shortened(recipe, budget=Budget(steps=N_STEPS), save_every=SAVE_EVERY, log_every=1)
+    said: list[str] = []
+    follow = FitStage.after_update
+
+    def disturbed(self: FitStage, step: int, n_steps: int) -> None:
+        if (self.name, step) == kill:
+            raise Killed
+        follow(self, step, n_steps)
+
+    with mock.patch.object(FitStage, "after_update", disturbed):
+        fit(solver, recipe, pool("combined"), out, say=said.append)
+    return solver, said
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Everything that must be equal for equal runs: metrics, weights and the state of optimisers."""
+    found = [*out.rglob("*.safetensors"), *out.rglob("metrics.jsonl"), *out.rglob("plan.json")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in found}
+
+
+# LE-PDE has three stages, so that it is started eight times.
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "le_pde" else n for n in NAMES])
+def test_killed_in_every_stage_and_resumed_is_undisturbed(name: str, tmp_path: Path) -> None:
+    """Once before anything is saved and once after a checkpoint; weights, metrics and optimisers agree in every bit."""
+    whole, _ = train_shortly(name, tmp_path / "whole", seed=1)
+    out, names = tmp_path / "killed", CARDS[name].stages
+    for number, (stage, step) in enumerate((stage, step) for stage in names for step in (0, N_STEPS - 1)):
+        with pytest.raises(Killed):
+            train_shortly(name, out, seed=2 + number, kill=(stage, step))
+        saved = [f"step-{SAVE_EVERY:06d}"] if step else []
+        assert [path.name for path in (out / stage).glob("step-*")] == saved
+        assert not (out / stage / "done.json").exists()
+    resumed, said = train_shortly(name, out, seed=0)
+    assert said == [
+        *(f"{stage}: finished, {N_STEPS} steps." for stage in names[:-1]),
+        f"Resuming {names[-1]} from step {SAVE_EVERY}. 1 step is repeated.",
+    ]
+    a, b = whole.state_dict(), resumed.state_dict()
+    assert list(a) == list(b)
+    assert [key for key in a if not torch.equal(a[key], b[key])] == []
+    before, after = results(tmp_path / "whole"), results(out)
+    assert len(before) >= 5 * len(names)
+    assert set(before) == set(after)
+    assert [path for path in before if before[path] != after[path]] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_counting_operations_leaves_no_trace(name: str) -> None:
     for stage in stages(name, "combined"):
         before = {key: value.clone() for key, value in stage.solver.state_dict().items()}
@@ -215,7 +299,7 @@ def test_counting_operations_leaves_no_trace(name: str) -> None:
         assert all(torch.equal(value, before[key]) for key, value in stage.solver.state_dict().items())
 
 
-@pytest.mark.parametrize("name", [n for n in baselines.NAMES if baselines.get(n).card.is_forecaster])
+@pytest.mark.parametrize("name", [n for n in NAMES if baselines.get(n).card.is_forecaster])
 def test_divergence_is_an_outcome(name: str) -> None:
     solver, _ = made(name, "combined")
     data = pool("combined").data

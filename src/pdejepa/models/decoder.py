@@ -35,6 +35,7 @@ from pdejepa.models.patches import PatchGrid
 Padding = Literal["circular", "zeros", "reflect"]
 EPS = 1e-5
 MAX_GROUPS = 8
+MAX_VALUES = 2**24  # of one map in 1-D: in larger ones the last rows came out wrong on an H200 (torch 2.11, float32)
 
 
 class Decoder(nn.Module):
@@ -54,6 +55,7 @@ class Decoder(nn.Module):
             self.to_map = nn.Sequential(nn.LayerNorm(width, eps=EPS), nn.Linear(width, config.widths[0] * n_points))
             layers = _residual_layers(config, padding, axes)
         self.layers = nn.Sequential(*layers, Conv3(config.widths[-1], n_channels, padding, axes))
+        self.largest_map = max(config.widths[-2:]) * math.prod(n + 2 for n in patches.grid)  # values per row
         if config.style != "plain":
             init_weights(self)
 
@@ -64,7 +66,8 @@ class Decoder(nn.Module):
             raise DataError(f"The decoder expects (..., {patches.n_tokens}, {self.width}); got {tuple(q.shape)}.")
         x = q.reshape(-1, *q.shape[-2:])  # (B,N,D)
         x = self.to_map(nn.functional.layer_norm(x, (self.width,), eps=EPS))  # (B,N,w)
-        u = self.layers(self._map(x))  # (B,C,X,Y) or (B,C,1,X)
+        size = max(1, MAX_VALUES // self.largest_map) if patches.ndim == 1 else len(x)
+        u = torch.cat([self.layers(self._map(part)) for part in x.split(size)])  # (B,C,X,Y) or (B,C,1,X)
         return u.reshape(*q.shape[:-2], self.n_channels, *patches.grid)
 
     def _map(self, x: Tensor) -> Tensor:
@@ -164,8 +167,6 @@ def _check(config: DecoderConfig, patches: PatchGrid, padding: str) -> None:
     if padding not in ("circular", "zeros", "reflect"):
         raise ConfigError(f"padding must be 'circular', 'zeros' or 'reflect'; got {padding!r}.")
     if config.style != "patches" and math.prod(config.scales) != patches.patch:
-        raise ConfigError(
-            f"The product of scales must be the patch of {patches.patch} points; got {config.scales}."
-        )
+        raise ConfigError(f"The product of scales must be the patch of {patches.patch} points; got {config.scales}.")
     if padding == "reflect" and min(patches.tokens) < 2:
         raise ConfigError(f"Mirrored edges need two tokens per axis or more; got {patches.tokens}.")

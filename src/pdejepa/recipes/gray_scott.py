@@ -17,7 +17,7 @@ PAPER = PaperColumn(
     head_bias="shared",
     widths=(192, 128, 64),
 )
-FAST = FastColumn(batch_3=608)
+FAST = FastColumn()
 TINY = replace(FLAT, size="small")
 
 

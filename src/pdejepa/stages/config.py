@@ -170,7 +170,6 @@ class TrainConfig:
     history: int = 1
     size: Literal["tiny", "small", "paper"] = "paper"
     counts: dict[str, int] = field(default_factory=dict)
-    tilt: float = 0.0  # how much more often sharp trajectories are trained on; see `stages.data`
     switches: dict[str, Switch] = field(default_factory=dict)
     data: str = ""
     device: str = "auto"
@@ -190,7 +189,5 @@ class TrainConfig:
             problems.append(f"stages must be named once and in order, got {', '.join(self.stages)}")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed must be from 0 to 2^63-1, got {self.seed}")
-        if not 0.0 <= self.tilt <= 10.0:
-            problems.append(f"tilt must be from 0 (all trajectories equally often) to 10, got {self.tilt}")
         if problems:
             raise ConfigError("; ".join(problems), problems)

@@ -49,36 +49,7 @@ class TrainingData:
 def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
     make = _read if config.data else _generate
-    data = normalised(*make(config, device, show), config.model.field.coordinate)
-    if config.tilt > 0:
-        rows = tilted(sharpness(data.fields["train"]), config.tilt)
-        data.fields["train"], data.xi["train"] = data.fields["train"][rows], data.xi["train"][rows]
-    return data
-
-
-def sharpness(fields: Tensor) -> Tensor:
-    """Rms difference of neighbouring points over rms deviation from the mean, a number per trajectory (n,)."""
-    result = []
-    for u in fields.split(256):
-        u = u.flatten(0, 2)  # (rows*T*C,*grid)
-        axes = tuple(range(1, u.ndim))
-        spread = (u - u.mean(axes, keepdim=True)).square().sum(axes)
-        steps = sum(u.diff(dim=axis).square().sum(axes) for axis in axes)
-        ratio = (steps / spread.clamp(min=1e-12)).sqrt()
-        result.append(ratio.reshape(-1, fields.shape[1] * fields.shape[2]).mean(1))
-    return torch.cat(result)
-
-
-def tilted(sharp: Tensor, power: float) -> Tensor:
-    """Rows (n,) in which trajectory i occurs in proportion to sharp_i^power, n in all; some occur more than once.
-
-    Parameters beyond the training range mostly make fields steeper than usual, which rare training trajectories are
-    as well: training on those more often costs nothing.
-    """
-    weight = sharp.double().cpu() ** power
-    share = (weight / weight.sum()).cumsum(0)
-    at = (torch.arange(len(sharp), dtype=torch.float64) + 0.5) / len(sharp)
-    return torch.searchsorted(share, at).clamp(max=len(sharp) - 1).to(sharp.device)
+    return normalised(*make(config, device, show), config.model.field.coordinate)
 
 
 def normalised(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, conv2d, gelu, group_norm, interpolate, layer_norm, pad
 
 from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.models import decoder as module
 from pdejepa.models.config import DecoderConfig
 from pdejepa.models.decoder import Conv3, Decoder, ResidualBlock, Upsample
 from pdejepa.models.patches import PatchGrid
@@ -225,3 +226,26 @@ def test_whole_patches_carry_what_lies_inside_them(patches: PatchGrid) -> None:
     assert spread["patches"] > 1e-3
     field = build(patches, "residual")(q)
     assert float((field - field.mean(tuple(range(2, field.ndim)), keepdim=True)).abs().max()) < 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("style", ["residual", "plain"])
+def test_large_maps_are_made_in_pieces(style: str, perturb: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, q = perturb(build(LINE, style)), torch.randn(7, LINE.n_tokens, WIDTH)
+    whole, sizes = decoder(q), []
+    monkeypatch.setattr(module, "MAX_VALUES", 3 * decoder.largest_map)
+    decoder.layers[0].register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    torch.testing.assert_close(decoder(q), whole)
+    assert sizes == [3, 3, 1]
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("widths", [(96, 64, 48), (192, 128, 96)])
+def test_large_maps_on_a_gpu(widths: tuple[int, ...], perturb: Callable) -> None:
+    """120 trajectories of 14 frames at once give what one frame at a time gives."""
+    patches = PatchGrid((256,), 4, (True,))
+    decoder = perturb(Decoder(DecoderConfig(widths=widths), patches, 128, 1, "circular")).cuda()
+    q = torch.randn(1680, patches.n_tokens, 128, device="cuda")
+    alone = torch.cat([decoder(part) for part in q.split(56)])
+    torch.testing.assert_close(decoder(q), alone, rtol=1e-3, atol=1e-3)

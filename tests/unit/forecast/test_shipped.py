@@ -1,0 +1,57 @@
+"""The models that come with the package: files and cards are what was measured, and forecasts repeat the errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import pdejepa
+from pdejepa.core.files import sha256_file
+from pdejepa.evaluate import metrics
+from pdejepa.forecast.locate import WEIGHTS_NAME, shipped_models
+
+RESULTS = Path(__file__).parents[3] / "results"
+SHIPPED = shipped_models()
+N = 3
+TOLERANCE = 0.02  # of an error: data and forecasts are made on another device than where the record was
+MAX_BYTES = 5_000_000
+
+
+def record(name: str) -> dict:
+    found = json.loads((RESULTS / f"{name}-fast-polish-s0.json").read_text())
+    assert found["weights_sha256"] == sha256_file(SHIPPED[name] / WEIGHTS_NAME)
+    return found
+
+
+def test_there_are_some() -> None:
+    assert {"advection", "combined", "gray_scott"} <= set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_are_small(name: str) -> None:
+    assert sum(path.stat().st_size for path in SHIPPED[name].iterdir()) <= MAX_BYTES
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_card_tells_the_recorded_errors_and_how_to_repeat_them(name: str) -> None:
+    card, errors = (SHIPPED[name] / "README.md").read_text(), record(name)["errors"]
+    for split, values in errors.items():
+        assert f"| `{split}` |" in card
+        assert f"{100 * values['rel_l2']:.3g}%" in card
+    assert f"pdejepa train {name} --recipe fast" in card
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_forecasts_repeat_the_recorded_errors(name: str) -> None:
+    """The first trajectories of test, made anew; the record holds the error of every trajectory."""
+    model = pdejepa.load(name, device="cpu")
+    made = model.system.generate("test", N)
+    observed = model.surrogate.history
+    guess = model.forecast(made.fields[:, :observed], made.xi).fields
+    expected = torch.tensor(record(name)["errors"]["test"]["trajectories"][:N], dtype=torch.float64)
+    torch.testing.assert_close(
+        metrics.rel_l2(guess, made.fields, observed).double(), expected, rtol=TOLERANCE, atol=0.0
+    )
