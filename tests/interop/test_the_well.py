@@ -27,7 +27,9 @@ Make = Callable[[str], Path]
 CODES = {False: 0.0, True: 2.0}  # WALL, PERIODIC
 
 pytestmark = pytest.mark.interop
-every_system = pytest.mark.parametrize("name", systems.NAMES)
+FLOWS = ("vorticity", "heterns")  # even their smallest data sets take half a minute to make
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in FLOWS else name for name in systems.NAMES]
+every_system = pytest.mark.parametrize("name", NAMES)
 
 
 def open_well(root: Path, split: str, **options: Any) -> WellDataset:
