@@ -218,7 +218,7 @@ def test_saved_and_loaded_is_the_same(name: str, place: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_budgets_and_resume(name: str, tmp_path: Path) -> None:
-    """A budget in steps is kept, one in samples means the same, and a finished run is loaded, not repeated."""
+    """A budget in steps is kept, and a finished run is loaded, not repeated."""
     place = "combined"
     solver, recipe = made(name, place)
     recipe, n_stages = shortened(recipe), len(recipe.stages)
