@@ -81,7 +81,8 @@ def _parameters(details: dict[str, Any]) -> str:
 
 
 def _training(details: dict[str, Any]) -> str:
-    seconds = {name: value for name, value in details["seconds"].items() if value}
+    total_last = sorted(details["seconds"].items(), key=lambda part: part[0] == "total")
+    seconds = {name: value for name, value in total_last if value}
     polish = "with" if details["polish"] else "without"
     text = (
         f"## Training\n\nRecipe `{details['recipe']}`, {polish} joint polishing at the end, seed {details['seed']}. "
