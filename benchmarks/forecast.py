@@ -41,6 +41,7 @@ from pdejepa.systems.base import SteppedSystem
 
 MIN_REPEATS, MAX_REPEATS = 3, 20
 N_CANDIDATES, N_ROUNDS = 3, 7  # settings that may turn out to be the fastest, and how often they are measured again
+HOPELESS = 3.0  # times the error of the surrogate: on such a grid larger steps are not tried
 FLOOR = 1e-8  # smaller errors are drawn here
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by everybody
 Row = dict[str, Any]
@@ -135,7 +136,8 @@ def measure(question: Question, label: str, batches: Sequence[int], patience: fl
             is_faster = [row["seconds"] < 0.95 * before for row, before in zip(found, best, strict=True)]
             best = [min(row["seconds"], before) for row, before in zip(found, best, strict=True)]
             n_worse = 0 if any(is_faster) else n_worse + 1
-            if n_worse == 2:  # the step is limited by stability by now
+            is_hopeless = found[0]["rel_l2"] > HOPELESS * all_rows[0]["rel_l2"]
+            if n_worse == 2 or is_hopeless:  # two: the step is limited by stability by now
                 break
     for batch in batches:
         measure_in_turn(question, contenders(all_rows, batch), 10 * patience)

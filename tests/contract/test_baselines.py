@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,20 @@ def run(solver: Baseline, place: str, n_frames: int = 3, rows: Tensor | None = N
     state = solver.adapt(given["support"], given["xi"], draws)
     with torch.no_grad():
         return solver.rollout(data.fields["train"][rows, : solver.card.history], state, n_frames, draws)
+
+
+@pytest.mark.parametrize("name", ["geps", "mpp"])
+def test_timed_steps_are_typical_and_known_from_the_warm_up(name: str) -> None:
+    """Their windows differ from step to step, and a new length has to be recorded first."""
+    (stage,) = stages(name, "gray_scott")
+
+    def lengths(steps: Iterable[int]) -> list[int]:
+        return [stage.solver.window(stage.name, step / 1000).n_frames for step in steps]
+
+    warm = lengths(stage.probe_step(number, 4, 1000) for number in range(4))
+    timed = lengths(stage.probe_step(number, 10, 1000) for number in range(10))
+    assert set(timed) <= set(warm)
+    assert np.mean(timed) == pytest.approx(np.mean(lengths(range(1000))), rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)

@@ -64,10 +64,20 @@ def test_new_files_follow_the_umask(tmp_path: Path) -> None:
 
 def test_write_json_is_deterministic_and_refuses_nan(tmp_path: Path) -> None:
     files.write_json(tmp_path / "a.json", {"b": 1, "a": "ü"})
-    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{\n  "b": 1,\n  "a": "ü"\n}\n'
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{"b": 1, "a": "ü"}\n'
     with pytest.raises(ValueError, match="JSON"):
         files.write_json(tmp_path / "a.json", {"b": float("nan")})
     assert (tmp_path / "a.json").exists()
+
+
+def test_write_json_gives_a_line_to_what_fits(tmp_path: Path) -> None:
+    data = {"short": [1, 2.5, None], "long": [10**9 + n for n in range(12)], "nested": {"a": {"b": "x" * 130}}, "e": {}}
+    files.write_json(tmp_path / "a.json", data)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == data
+    assert text.splitlines()[:4] == ["{", ' "short": [1, 2.5, null],', ' "long": [', "  1000000000,"]
+    assert text.endswith(' "e": {}\n}\n')
+    assert max(len(line) for line in text.splitlines() if "x" not in line) <= 120
 
 
 def test_sha256_file(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ from pdejepa.stages.checkpoint import FINAL, StageFolder
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.weights import restore
 
-TOKENS = 32_768  # encoded at once, about
+TOKENS = {"cpu": 32_768, "cuda": 262_144}  # encoded at once, about; a rollout of few rows leaves a GPU idle
+DECODED = 16  # trajectories decoded at once
 SOLVED = 240  # trajectories solved at once, about; whole chunks of the solver
 PART_KEYS = ("errors", "geometry", "rollouts", "reconstruct")
 
@@ -113,7 +114,8 @@ class Measuring:
         decoder, first = self._side_decoder(), self.model.history
         errors: dict[str, list[Tensor]] = {"rel_l2": [], "rel_l2_joint": []}
         for u, z, _ in self._latents("test", "reconstruction"):
-            guess, true = (self.model.denormalise(x) for x in (decoder(self.model.project(z)), u))
+            decoded = torch.cat([decoder(part) for part in self.model.project(z).split(DECODED)])
+            guess, true = (self.model.denormalise(x) for x in (decoded, u))
             errors["rel_l2"].append(metrics.rel_l2(guess, true, first).cpu())
             errors["rel_l2_joint"].append(metrics.rel_l2_joint(guess, true, first).cpu())
         told = done(self.folder, "reconstruct") or {}
@@ -139,7 +141,8 @@ class Measuring:
     # ---- trajectories --------------------------------------------------------------------------------------------
     def _latents(self, split: str, label: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Normalised fields (b,T,C,*grid), z (b,T,N,D) and xi (b,P) of a split, a few trajectories at a time."""
-        size = max(1, TOKENS // (self.model.patches.n_tokens * len(self.system.times)))
+        tokens = TOKENS.get(self.forecaster.device.type, TOKENS["cpu"])
+        size = max(1, tokens // (self.model.patches.n_tokens * len(self.system.times)))
         with self._data() as data:
             total = trajectory_counts(self.forecaster, [split], data, self.n)[split]
             with progress(total, f"{self.folder.name}: {label}") as bar:
@@ -179,7 +182,8 @@ def precise(device: torch.device) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         if device.type == "cuda":
-            stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=False))
+            stack.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
             stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
             torch.set_float32_matmul_precision("highest")
+            torch.backends.cudnn.allow_tf32 = False
         yield

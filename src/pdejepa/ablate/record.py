@@ -1,11 +1,13 @@
 """The record of an ablation, DIR/ablate.json: all numbers of all runs, and where they come from.
 
 {"format": "pdejepa-ablate", "format_version": 1, "system", "title", "fields", "recipe", "seed", "size", "device",
- "torch", "commit", "data_hash", "splits": {split: {"is_ood", "is_ours"}}, "what": [...], "runs": {name: row}}
+ "torch", "commit", "data_hash", "splits": {split: {"is_ood", "is_ours"}}, "what": [...], "runs": {name: row},
+ "failed": {name: why}}
 
 A row has the keys of an evaluation (`evaluate.results`) and: n (trajectories asked for, null: all), changes (setting
 -> value, against the base), shared (stages taken over), steps per stage, parameters, integrator, n_substeps,
-anchor_weight, and, where they were measured, geometry, rollouts {split: ...} and reconstruct.
+anchor_weight, and, where they were measured, geometry, rollouts {split: ...} and reconstruct.  `failed` holds the runs
+whose training diverged (absent in older records).
 """
 
 from __future__ import annotations
@@ -46,7 +48,14 @@ def new_record(base: Forecaster, what: Sequence[str], n: int | None, before: Rec
         "splits": {split.name: {"is_ood": split.is_ood, "is_ours": split.is_ours} for split in system.splits},
         "what": [name for name in WHAT if name in what or name in kept["what"]],
         "runs": dict(kept["runs"]),
+        "failed": dict(kept.get("failed", {})),
     }
+
+
+def note_failure(record: Record, name: str, why: str) -> None:
+    """A run that diverged has no row, and the first sentence of why."""
+    record["runs"].pop(name, None)
+    record["failed"][name] = why.split(". ")[0].rstrip(".")
 
 
 def write_record(record: Record, folder: Path) -> Path:

@@ -5,7 +5,8 @@
       ablate.json                                         the record, written anew after every run
       .lock                                               one process per folder
 
-The same call again skips what is finished and goes on with what was interrupted.
+The same call again skips what is finished and goes on with what was interrupted.  A run that diverges is noted in the
+record, and the others go on without it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import torch
 
 from pdejepa.ablate.measure import Measuring
 from pdejepa.ablate.plan import BASE, Run, run_config, runs_for, with_steps
-from pdejepa.ablate.record import Record, earlier_record, new_record, write_record
+from pdejepa.ablate.record import Record, earlier_record, new_record, note_failure, write_record
 from pdejepa.ablate.share import copy_fitted, done, is_finished, read_base, refuse_other_settings, take_over
 from pdejepa.core.device import rank_and_world
-from pdejepa.core.errors import ConfigError, UsageError
+from pdejepa.core.errors import ConfigError, NumericalError, UsageError
 from pdejepa.core.files import lock
 from pdejepa.forecast.train import train
 from pdejepa.stages.config import FOUR, TrainConfig
@@ -66,15 +67,20 @@ class _Ablation:
             self._take_base(Path(base))
         config = self._train_base()
         steps = {stage: self._steps(stage) for stage in FOUR}
-        record: Record | None = None
-        for number, run in enumerate(self.runs, start=1):
-            if run.name != BASE:
-                self.say(f"Run {number} of {len(self.runs)}: {run.name} ({_told(run)})")
-                config = run_config(self.config, run, steps)
-                take_over(self.out / BASE, self.out / run.name, run.shared)
+        base_run, *others = self.runs
+        record = self._measure(base_run, config, None)
+        for number, run in enumerate(others, start=2):
+            self.say(f"Run {number} of {len(self.runs)}: {run.name} ({_told(run)})")
+            config = run_config(self.config, run, steps)
+            take_over(self.out / BASE, self.out / run.name, run.shared)
+            try:
                 self._finish(run.name, config)
-            record = self._measure(run, config, record)
-        assert record is not None
+            except NumericalError as error:
+                self.say(f"{run.name} is left out. {error}")
+                note_failure(record, run.name, str(error))
+                write_record(record, self.out)
+            else:
+                record = self._measure(run, config, record)
         return record
 
     # ---- training ------------------------------------------------------------------------------------------------
@@ -119,10 +125,12 @@ class _Ablation:
         if is_finished(folder, config.stages):
             self.say(f"{name}: finished.")
             return
-        train(config, folder, self.say)
-        gc.collect()  # recorded steps hold their memory in cycles
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        try:
+            train(config, folder, self.say)
+        finally:
+            gc.collect()  # recorded steps hold their memory in cycles
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     # ---- measuring -----------------------------------------------------------------------------------------------
     def _measure(self, run: Run, config: TrainConfig, record: Record | None) -> Record:
@@ -131,6 +139,7 @@ class _Ablation:
         if record is None:
             record = new_record(measuring.forecaster, self.what, self.n, earlier_record(self.out))
         record["runs"][run.name] = measuring.row(run, record["runs"].get(run.name))
+        record["failed"].pop(run.name, None)
         write_record(record, self.out)
         return record
 

@@ -45,10 +45,11 @@ def heading(record: Record) -> str:
     steps = ", ".join(f"{stage} {n:,}" for stage, n in base.get("steps", {}).items())
     commit, changed = (record.get("commit") or "").partition("-")[::2]
     source = f", commit {commit[:12]}{' with changes' if changed else ''}" if commit else ""
+    failed = "".join(f" {name} diverged ({why})." for name, why in record.get("failed", {}).items())
     return (
         f"{record['title']}, recipe {record['recipe']}, seed {record['seed']}, {record['device'] or 'unknown device'}, "
         f"torch {record.get('torch', '?')}{source}. Equal steps in every run: {steps or 'not known yet'}. "
-        f"Numbers count as different beyond {100 * CLEAR:g} %; this is one seed, and seeds may differ by more."
+        f"Numbers count as different beyond {100 * CLEAR:g} %; this is one seed, and seeds may differ by more.{failed}"
     )
 
 

@@ -39,6 +39,7 @@ from pdejepa.stages.settings import Budget, TrainingConfig
 from pdejepa.stages.weights import gather, restore
 
 Unit = Literal["seconds", "steps", "samples", "flops"]
+QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
 N_SCORED = 64  # trajectories of valid that a score looks at
 
 
@@ -64,6 +65,7 @@ class FitStage(Stage):
         self.name = recipe.name  # type: ignore[misc]  # a class variable elsewhere: here every object is another stage
         self.solver, self.pool, self.place, self.seed = solver, pool, place, seed
         self.shuffles = Shuffles(self.n_samples, seed, self._word, place.device)
+        self._typical: list[int] = []  # steps that are timed
         self.to(place.device)
 
     @property
@@ -109,8 +111,15 @@ class FitStage(Stage):
         self.solver.after_update(self.name)
 
     def probe_step(self, number: int, n: int, n_steps: int) -> int:
-        """Windows may grow with the step: time some of every length."""
-        return number * n_steps // n
+        """Windows may differ from step to step: time typical lengths, and only those that the warm-up has met.
+
+        A length that is new is recorded on a GPU, which takes as long as many steps.
+        """
+        if not self._typical:
+            lengths = [self.solver.window(self.name, step / n_steps).n_frames for step in range(n_steps)]
+            order = sorted(range(n_steps), key=lengths.__getitem__)
+            self._typical = [order[n_steps * (2 * quarter + 1) // (2 * len(QUARTERS))] for quarter in QUARTERS]
+        return self._typical[number % len(QUARTERS)]
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:

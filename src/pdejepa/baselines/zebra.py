@@ -202,7 +202,7 @@ class Zebra(Baseline):
             batch=32 if not is_tiny else 4,
             optimiser=OptimiserConfig(lr=1e-4, weight_decay=1e-4, clip=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=0.0),
-            n_scores=0,  # a sampled rollout takes longer than many steps
+            n_scores=1,  # at the end, by the loss: trials of learning rates are told apart by it
             select="last",
         )
         return Recipe(model, (StageRecipe("tokenise", tokenise), StageRecipe("language", language)))

@@ -58,6 +58,10 @@ class Entry(ABC):
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         """Fields in physical units, the observed frames u (B,H,C,*grid) first."""
 
+    def has_compiled_parts(self, pool: Pool) -> bool:
+        """Whether a GPU compiles parts of it before it trains."""
+        return True
+
 
 class SolverEntry(Entry):
     """A published solver."""
@@ -77,6 +81,10 @@ class SolverEntry(Entry):
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         assert self.solver is not None
         return forecast(self.solver, u, xi, n_frames, support, generator(u.device, self.seed, "forecast"))
+
+    def has_compiled_parts(self, pool: Pool) -> bool:
+        made = build(self.kind, self.kind.recipe(self.recipe_name, pool.task), pool, self.seed)
+        return any(getattr(part, "compiles", False) for part in made.modules())
 
 
 class MethodEntry(Entry):

@@ -7,6 +7,12 @@
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
 the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
+
+The seconds of a budget are those of training: steps, scores, checkpoints, the timing of the first steps and, on a GPU,
+their recording.  Data, the building of the network and the judgement stay outside, and so does what a GPU compiles: a
+competitor with compiled parts first trains for a second that is thrown away.
+
+A competitor that fails is named and left out, and the others go on; the same command tries it again.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ import gc
 import json
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +35,7 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.entries import CARDS, NAMES, make
 from pdejepa.compare.protocol import judge, speed
 from pdejepa.core.device import used_memory
-from pdejepa.core.errors import ConfigError, PdejepaError
+from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
 from pdejepa.core.files import write_json
 from pdejepa.data.plan import build_system
 from pdejepa.forecast.train import commit
@@ -36,6 +43,8 @@ from pdejepa.forecast.train import commit
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
 TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
+COMPILE_SECONDS = 1.0  # of training that is thrown away, so that no trial pays for compiling
+LONGEST_HISTORY = max(card.history for card in CARDS.values() if card.is_forecaster)  # whoever takes part
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,6 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
             say(f"{CARDS[name].title}: skipped, it makes representations and no forecasts")
     if not forecasters:
         raise ConfigError("none of the solvers makes forecasts")
-    longest = max(CARDS[name].history for name in forecasters)
     pool: Pool | None = None
     records = []
     for seed in range(plan.seeds):
@@ -81,11 +89,11 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
             path = plan.out / f"{plan.name(name, seed)}.json"
             if not path.exists():
                 pool = pool or _pool(plan, say)
-                try:
-                    write_json(path, _one(plan, name, seed, pool, longest, say))
-                except PdejepaError as error:
-                    say(f"{CARDS[name].title}: {error}")
+                record = _tried(plan, name, seed, pool, say)
+                if record is None:
+                    _clear(plan.device)  # here, where nothing of the failed training is held any more
                     continue
+                write_json(path, record)
             records.append(json.loads(path.read_text()))
     return records
 
@@ -100,21 +108,35 @@ def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
     return pool
 
 
-def _one(
-    plan: Comparison, name: str, seed: int, pool: Pool, longest: int, say: Callable[[str], object]
-) -> dict[str, Any]:
+def _tried(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str], object]) -> dict[str, Any] | None:
+    """The record of one competitor, or None if it failed: one that does must not cost the others their turn."""
+    try:
+        return _one(plan, name, seed, pool, say)
+    except Interrupted:
+        raise
+    except PdejepaError as error:
+        say(f"{CARDS[name].title}: {error}")
+    except torch.OutOfMemoryError:
+        say(f"{CARDS[name].title}: out of memory on {plan.device}; it is left out.")
+    except Exception:  # a mistake of ours
+        say(f"{CARDS[name].title}: failed.\n{traceback.format_exc()}")
+    return None
+
+
+def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str], object]) -> dict[str, Any]:
     """Train and judge one competitor."""
     card, folder = CARDS[name], plan.out / "runs" / plan.name(name, seed)
     pool.task.check(card)
+    if plan.device.type == "cuda" and make(name, plan.system, plan.recipe, seed).has_compiled_parts(pool):
+        _trial(plan, name, seed, pool, folder, 1.0, COMPILE_SECONDS)
     factor, trials = _learning_rate(plan, name, seed, pool, folder)
     entry = make(name, plan.system, plan.recipe, seed)
     _clear(plan.device)
-    begun = time.monotonic()
     report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor)
-    seconds = time.monotonic() - begun
+    seconds = sum(part["seconds"] for part in report.values())  # those before an interruption too
     memory = used_memory(plan.device)
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
-    errors = {split: judge(entry, pool, split, longest) for split in splits}
+    errors = {split: judge(entry, pool, split, LONGEST_HISTORY) for split in splits}
     test = errors["test"]["rel_l2"]
     say(f"{card.title}: test {test:.3%}, {sum(part['steps'] for part in report.values()):,} steps, {seconds:.0f} s")
     return {
@@ -126,7 +148,7 @@ def _one(
         "seed": seed,
         "budget_seconds": plan.seconds,
         "weights": "scratch",
-        "true_frames": card.history,
+        "true_frames": entry.history,
         "adapts": card.adapts,
         "errors": errors,
         "seconds": seconds,
@@ -162,21 +184,24 @@ def _learning_rate(
 def _trials(plan: Comparison, name: str, seed: int, pool: Pool, folder: Path) -> list[dict[str, Any]]:
     """[{factor, score}, ...]; the score of a training that failed is None."""
     seconds = min(TRIAL_SECONDS, TRIAL_SHARE * plan.seconds)
-    trials: list[dict[str, Any]] = []
-    for factor in FACTORS:
-        place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
+    return [{"factor": factor, "score": _trial(plan, name, seed, pool, folder, factor, seconds)} for factor in FACTORS]
+
+
+def _trial(
+    plan: Comparison, name: str, seed: int, pool: Pool, folder: Path, factor: float, seconds: float
+) -> float | None:
+    """The score of a short training that leaves nothing behind; None if its values did not stay finite."""
+    place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
+    shutil.rmtree(place, ignore_errors=True)
+    _clear(plan.device)
+    try:
+        report = make(name, plan.system, plan.recipe, seed).fit(pool, TotalBudget("seconds", seconds), place, factor)
+    except NumericalError:  # a learning rate that is too large; other failures have nothing to do with it
+        return None
+    finally:
         shutil.rmtree(place, ignore_errors=True)
-        entry = make(name, plan.system, plan.recipe, seed)
-        try:
-            report = entry.fit(pool, TotalBudget("seconds", seconds), place, factor)
-            score: float | None = list(report.values())[-1]["score"]
-        except PdejepaError:  # a learning rate that is too large ends in values that are not finite
-            score = None
-        trials.append({"factor": factor, "score": score})
-        shutil.rmtree(place, ignore_errors=True)
-        del entry
-        _clear(plan.device)
-    return trials
+    score: float | None = list(report.values())[-1]["score"]
+    return score
 
 
 def _clear(device: torch.device) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 from pdejepa.core.errors import PdejepaError, ResourceError
 
+JSON_WIDTH = 120
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LEFTOVER = re.compile(
     r"^\..*\.tmp-(?P<pid>\d+)-(?P<host>[0-9a-f]{4})-(?P<process>[0-9a-f]{8})\w*$", re.DOTALL
@@ -67,7 +68,26 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:
     """Replace `path` by `data` as indented JSON; NaN and infinity are refused because JSON has neither."""
-    write_text(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, _laid_out(json.loads(_flat(data))) + "\n")
+
+
+def _flat(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+
+
+def _laid_out(data: Any, depth: int = 0, taken: int = 0) -> str:
+    """JSON in which everything that fits into a line has one line; `taken`: letters before it in its line."""
+    flat = _flat(data)
+    if not isinstance(data, dict | list) or depth + taken + len(flat) <= JSON_WIDTH:
+        return flat
+    keys = [f"{_flat(key)}: " for key in data] if isinstance(data, dict) else [""] * len(data)
+    values = data.values() if isinstance(data, dict) else data
+    inside = ",\n".join(
+        f"{' ' * (depth + 1)}{key}{_laid_out(value, depth + 1, len(key))}"
+        for key, value in zip(keys, values, strict=True)
+    )
+    first, last = "{}" if isinstance(data, dict) else "[]"
+    return f"{first}\n{inside}\n{' ' * depth}{last}"
 
 
 def is_disk_full(error: BaseException | None) -> bool:

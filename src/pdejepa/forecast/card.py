@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from pdejepa import recipes
@@ -15,6 +16,7 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import human_bytes
 from pdejepa.stages.config import STAGES, TrainConfig
 from pdejepa.systems import System
+from pdejepa.systems.structure import Parameter
 
 VARIANTS = {
     "physics": "latent ODE with one learned operator per physical term",
@@ -59,7 +61,7 @@ def _head(system: System, details: dict[str, Any]) -> str:
 
 def _use(system: System, details: dict[str, Any]) -> str:
     needed = [p for p in system.parameters if p.default is None]
-    values = ", ".join(f"{p.name}={_middle(details['parameters'][p.name]['train']):.3g}" for p in needed)
+    values = ", ".join(f"{p.name}={_typical(p, details['parameters'][p.name]['train']):.3g}" for p in needed)
     shape = ", ".join(str(n) for n in (len(details["fields"]), *details["grid"]))
     shape = f"2, {shape}" if details["history"] == 2 else shape
     return (
@@ -135,10 +137,18 @@ def train_words(details: dict[str, Any]) -> tuple[list[str], bool]:
     return [shlex.quote(word) for word in (*words, *_changes(usual, told))], is_whole
 
 
+def kept_training(training: dict[str, Any], lineage: Collection[str]) -> dict[str, Any]:
+    """What a checkpoint keeps of a configuration: no path of this machine, no stages that it has not been through."""
+    kept = {key: value for key, value in training.items() if key not in STAGES or key in lineage}
+    return {**kept, "data": Path(str(training.get("data", ""))).name}
+
+
 def _settings(details: dict[str, Any], usual: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The configuration as plain data, and whether it was recorded; if not, the recipe's with what is known."""
     try:
-        told = to_dict(load_config(TrainConfig, defaults=details["training"])) if details["training"] else {}
+        done = details["lineage"] or STAGES  # of stages that were not run nothing is kept: take the recipe's
+        training = {name: usual[name] for name in STAGES if name not in done} | details["training"]
+        told = to_dict(load_config(TrainConfig, defaults=training)) if details["training"] else {}
     except ConfigError:  # of another version, or of somebody's own making
         told = {}
     if told.get("system") != details["system"]:
@@ -215,8 +225,11 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(f"`{name}`" for name in names)
 
 
-def _middle(ends: Sequence[float]) -> float:
+def _typical(parameter: Parameter, ends: Sequence[float]) -> float:
+    """A value from the middle of the training range, one of the allowed ones."""
     low, high = ends
+    if parameter.choices:
+        return min(parameter.choices, key=lambda choice: abs(choice - (low + high) / 2))
     return (low * high) ** 0.5 if low > 0 else (low + high) / 2
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from pdejepa.core.errors import CheckpointError, UsageError
+from pdejepa.forecast.card import kept_training
 from pdejepa.forecast.checkpoint import CARD_NAME, DTYPES, save_model
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.header import CONFIG_NAME, read
@@ -101,5 +102,5 @@ def _missing(model: Forecaster) -> dict[str, Any]:
         return told
     if any(done[name].get("weights_sha256") != digest for name, digest in details["lineage"].items()):
         return told
-    training = {**training, "data": Path(str(training.get("data", ""))).name}
-    return {"training": training, "steps": {name: report["steps"] for name, report in done.items()}}
+    steps = {name: report["steps"] for name, report in done.items()}
+    return {"training": kept_training(training, done), "steps": steps}

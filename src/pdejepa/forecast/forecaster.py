@@ -160,8 +160,8 @@ class Forecaster:
     def _run(self, u: Tensor, xi: Tensor, n_new: int, t0: float, forcing: ForcingField | None) -> tuple[Tensor, Tensor]:
         """Decoded frames (b,H+n,C,*grid) where u lives, and the first bad frame of each row (b,), H+n if none is."""
         model, home = self.surrogate, u.device
-        drive = model.drive(xi.to(self.device), t0, forcing)
-        q = model.rollout(model.encode(model.normalise(u.to(self.device))), drive, n_new)  # (b,H+n,N,D)
+        drive, fractions = model.drive(xi.to(self.device), t0, forcing), model.finer_steps(xi.to(self.device))
+        q = model.rollout(model.encode(model.normalise(u.to(self.device))), drive, n_new, fractions)  # (b,H+n,N,D)
         decoded = self._decode(q)  # normalised
         gone = _bad_frames(q, decoded, u.shape[1]).long().cummax(1).values.bool()  # and all that follow, (b,H+n)
         fields = model.denormalise(decoded).masked_fill(gone.reshape(*gone.shape, *[1] * (u.ndim - 2)), torch.nan)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import time
@@ -20,6 +19,7 @@ import pdejepa
 from pdejepa.core.config import to_dict
 from pdejepa.core.device import rank_and_world
 from pdejepa.core.files import lock
+from pdejepa.forecast.card import kept_training
 from pdejepa.forecast.checkpoint import save_model
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.memory import read_json
@@ -68,7 +68,7 @@ def details(trained: Trained, is_polished: bool) -> dict[str, Any]:
         "device": trained.device,
         "torch": torch.__version__,
         "commit": commit(),
-        "training": to_dict(dataclasses.replace(config, data=Path(config.data).name)),  # without this machine's path
+        "training": kept_training(to_dict(config), trained.lineage),
         "steps": {name: report["steps"] for name, report in trained.reports.items()},
     }
 

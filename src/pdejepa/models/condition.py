@@ -167,6 +167,17 @@ class Conditioner:
         columns += [named[name] for name in self.scalars]
         return torch.stack(columns, 1).float()  # (B,M)
 
+    def strength(self, xi: Tensor) -> Tensor:
+        """How much stronger the terms are than at the nearest parameters of the train split, the most, (B,) >= 1."""
+        ranges = [self.statistics.ranges[parameter.name] for parameter in self.system.parameters]
+        low, high = (torch.tensor(ends, dtype=torch.float64, device=xi.device) for ends in zip(*ranges, strict=True))
+        largest = xi.new_ones(len(xi), dtype=torch.float64)
+        here, nearest = (self.system.named(rows) for rows in (xi.double(), xi.double().clamp(low, high)))
+        for term in self.system.structure.terms:
+            now, then = (term.coefficient(named).double().abs() for named in (here, nearest))
+            largest = torch.maximum(largest, torch.where(then > 0, now / then, 1.0))
+        return largest
+
     def drive(self, xi: Tensor, t0: float | None = None, forcing: ForcingField | None = None) -> Drive:
         """The drive of rows xi (B,P) whose frame 0 is at time t0 (default: the data's first frame).
 

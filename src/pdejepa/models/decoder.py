@@ -35,7 +35,9 @@ from pdejepa.models.patches import PatchGrid
 Padding = Literal["circular", "zeros", "reflect"]
 EPS = 1e-5
 MAX_GROUPS = 8
-MAX_VALUES = 2**24  # of one map in 1-D: in larger ones the last rows came out wrong on an H200 (torch 2.11, float32)
+# Values of one map in 1-D.  Beyond them a convolution of 96 to 64 channels gave wrong values for the last images on an
+# H200 (float32, channels last, cuDNN 9.19 with torch 2.11).
+MAX_VALUES = 2**24
 
 
 class Decoder(nn.Module):

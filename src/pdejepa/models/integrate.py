@@ -2,8 +2,8 @@
 
     k_i = F(q + h sum_{j<i} a_ij k_j, s + c_i h)        q(s + h) = q + h sum_i b_i k_i
 
-Time s runs in frames: one frame is `n_substeps` steps of 1/n_substeps.  The field may be a derivative per frame or
-per unit of physical time; `frame_length` is then the physical time between two frames.
+Time s runs in frames: one frame is `n_substeps` steps of 1/n_substeps, or of given fractions.  The field
+may be a derivative per frame or per unit of physical time; `frame_length` is then the physical time between two frames.
 Letters: B rows, T frames, N tokens, S state width.
 """
 
@@ -88,16 +88,17 @@ METHODS: dict[str, Tableau] = {
 }
 
 
-def rk_step(field: LatentField, q: Tensor, s: Tensor, ds: float, method: str, length: float = 1.0) -> Tensor:
-    """One step over `ds` frames; the derivative is per `length`-th part of a frame (1: per frame)."""
-    tableau, h = METHODS[method], ds * length
+def rk_step(field: LatentField, q: Tensor, s: Tensor, ds: float | Tensor, method: str, length: float = 1.0) -> Tensor:
+    """One step over `ds` frames, (B,) if rows differ; the derivative is per `length`-th part of a frame."""
+    tableau = METHODS[method]
+    h = length * (ds[:, None, None] if isinstance(ds, Tensor) else ds)
     stages: list[Tensor] = []
     for row, c in zip(tableau.a, tableau.c, strict=True):
         stages.append(field(_plus(q, h, row, stages), s + c * ds))
     return _plus(q, h, tableau.b, stages)
 
 
-def _plus(q: Tensor, h: float, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
+def _plus(q: Tensor, h: float | Tensor, weights: tuple[float, ...], stages: list[Tensor]) -> Tensor:
     """q + h sum_i w_i k_i, without the zero weights."""
     for weight, k in zip(weights, stages, strict=True):
         if weight != 0.0:
@@ -113,12 +114,21 @@ def integrate(
     method: str = "rk4",
     n_substeps: int = 1,
     frame_length: float = 1.0,
+    fractions: Tensor | None = None,
 ) -> Tensor:
-    """States (B,n_frames,N,S) at the frames s+1 .. s+n_frames, from q (B,N,S) at the frame times s (B,)."""
+    """States (B,n_frames,N,S) at the frames s+1 .. s+n_frames, from q (B,N,S) at the frame times s (B,).
+
+    fractions: (B,n_substeps), of a frame, in place of equal steps; their sum is 1
+    """
     frames = []
     for _ in range(n_frames):
-        for m in range(n_substeps):
-            q = rk_step(field, q, s + m / n_substeps, 1.0 / n_substeps, method, frame_length)
+        if fractions is None:
+            for m in range(n_substeps):
+                q = rk_step(field, q, s + m / n_substeps, 1.0 / n_substeps, method, frame_length)
+        else:
+            within = s
+            for ds in fractions.unbind(1):
+                q, within = rk_step(field, q, within, ds, method, frame_length), within + ds
         s = s + 1.0
         frames.append(q)
     return torch.stack(frames, 1)  # (B,n_frames,N,S)

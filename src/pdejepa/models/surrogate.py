@@ -28,6 +28,7 @@ from pdejepa.models.vector_field import ConditionalField, SecondOrder, Structure
 from pdejepa.systems import System
 
 Variant = Literal["physics", "geo", "vanilla", "direct"]
+MAX_FINER = 8  # times as many steps per frame as in training, at most
 
 
 class Surrogate(nn.Module):
@@ -101,10 +102,25 @@ class Surrogate(nn.Module):
         """What parameters xi (B,P) in physical units, and forcing, do to the latent ODE; frame 0 is at time t0."""
         return self.conditioner.drive(xi, t0, forcing)
 
-    def rollout(self, q: Tensor, drive: Drive, n_frames: int) -> Tensor:
-        """Observed q (B,H,N,D) and n_frames new ones, (B,H+n_frames,N,D)."""
+    def finer_steps(self, xi: Tensor) -> Tensor | None:
+        """Steps of a frame (B,n) for parameters outside the training range; None if all rows take those of training.
+
+        A term that is k times as strong makes the latent ODE k times as fast, so rows take about k times as many steps:
+        the product of coefficient and step stays what the field was trained with.  A step of 0 changes nothing.
+        """
+        n = self.config.field.n_substeps
+        if self.variant != "physics":
+            return None
+        counts = (n * self.conditioner.strength(xi)).round().clamp(n, n * MAX_FINER)  # (B,)
+        if bool((counts == n).all()):
+            return None
+        order = torch.arange(int(counts.max()), device=xi.device)
+        return (order < counts[:, None]).float() / counts[:, None].float()
+
+    def rollout(self, q: Tensor, drive: Drive, n_frames: int, fractions: Tensor | None = None) -> Tensor:
+        """Observed q (B,H,N,D) and n_frames new ones, (B,H+n_frames,N,D); fractions: see `integrate`."""
         if not self.is_second_order:
-            new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames)
+            new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions)
             return torch.cat((q, new), 1)
         if n_frames == 0:
             return q
@@ -112,7 +128,7 @@ class Surrogate(nn.Module):
             first = self.first_change(q[:, 0], drive)[:, None]  # (B,1,N,D)
             q, n_frames = torch.cat((q, q + first), 1), n_frames - 1
         state = self.state(q[:, -2], q[:, -1])
-        new = self.advance(state, self._frame_time(q, q.shape[1] - 1), drive, n_frames)
+        new = self.advance(state, self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions)
         return torch.cat((q, new[..., : q.shape[-1]]), 1)
 
     def decode(self, q: Tensor) -> Tensor:
@@ -120,8 +136,10 @@ class Surrogate(nn.Module):
         return self.decoder(q)
 
     # ---- pieces ----------------------------------------------------------------------------------------------
-    def advance(self, state: Tensor, s: Tensor, drive: Drive, n_frames: int) -> Tensor:
-        """States (B,n_frames,N,S) at the frames after the frame times s (B,)."""
+    def advance(
+        self, state: Tensor, s: Tensor, drive: Drive, n_frames: int, fractions: Tensor | None = None
+    ) -> Tensor:
+        """States (B,n_frames,N,S) at the frames after the frame times s (B,); fractions: see `integrate`."""
         if n_frames == 0:
             return state[:, None][:, :0]
         config = self.config.field
@@ -129,7 +147,7 @@ class Surrogate(nn.Module):
         if self.variant == "direct":
             return self._jumps(state, s, drive, n_frames)
         length = self.conditioner.frame_gap if config.time_unit == "physical" else 1.0
-        return integrate(field, state, s, n_frames, config.integrator, config.n_substeps, length)
+        return integrate(field, state, s, n_frames, config.integrator, config.n_substeps, length, fractions)
 
     def _jumps(self, state: Tensor, s: Tensor, drive: Drive, n_frames: int) -> Tensor:
         """One network call per frame: q + Delta; with a velocity, v + Delta first and then q + s_v v."""

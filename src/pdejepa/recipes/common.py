@@ -181,7 +181,7 @@ class FastColumn:
     patch: int = 4
     scales: tuple[int, ...] = (2, 2)
     widths: tuple[int, ...] = (96, 64, 48)
-    seconds: tuple[float, float, float, float, float] = (170.0, 45.0, 420.0, 65.0, 400.0)
+    seconds: tuple[float, float, float, float, float] = (90.0, 20.0, 220.0, 30.0, 200.0)
     mask_scales: tuple[float, float] = (0.15, 0.70)
     batch_1: int = 64
     batch_2: int = 32

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Stage
+from pdejepa.stages.base import Batch, Stage
 from pdejepa.stages.batches import Shuffles, generator, own_slice
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
@@ -47,6 +47,15 @@ class MethodStage(Stage):
     def generator(self, *words: object) -> torch.Generator:
         """Random numbers for this stage that depend on the seed and the words only."""
         return generator(self.place.device, self.config.seed, self.name, *words)
+
+    def fractions(self, uneven: float, step: int) -> Batch:
+        """Steps of random size for every row, (B,n_substeps), of a frame; nothing if they should be equal."""
+        n = self.config.model.field.n_substeps
+        if uneven == 0.0 or n == 1:
+            return {}
+        draws, device = self.generator("fractions", step), self.place.device
+        size = 1.0 + uneven * (2.0 * torch.rand(self.settings.batch, n, generator=draws, device=device) - 1.0)
+        return {"fractions": self.own(size / size.sum(1, keepdim=True))}
 
     def drive(self, split: str, rows: Tensor | slice) -> Drive:
         return self.model.drive(self.data.xi[split][rows])

@@ -103,6 +103,7 @@ class DynamicsConfig:
     tangent_weight: also match the field with the latent velocity d/dt E(u(t)) (Jacobian-vector product with the rhs)
     response_weight: also match every D_j with the Jacobian-vector product with d rhs / d r_j
     tangent_batch: states per step for these two
+    uneven: steps within a frame differ by this share at random, so that the field is not tied to one step size
     """
 
     training: TrainingConfig
@@ -112,6 +113,7 @@ class DynamicsConfig:
     tangent_weight: float = 0.0
     response_weight: float = 0.0
     tangent_batch: int = 32
+    uneven: float = 0.0
 
     def __post_init__(self) -> None:
         if min(self.unroll, self.transitions, self.tangent_batch) < 1:
@@ -121,6 +123,7 @@ class DynamicsConfig:
             )
         if min(self.tangent_weight, self.response_weight) < 0:
             raise ConfigError("tangent_weight and response_weight must be 0 or more")
+        _check_uneven(self.uneven)
 
 
 @dataclass(frozen=True)
@@ -140,16 +143,24 @@ class PolishConfig:
     """Vector field and decoder together, through rollouts of `first` frames that grow to `last` (0: all).
 
     recompute: compute each frame again in the backward pass, which saves memory and costs a third more time
+    uneven: as in `DynamicsConfig`
     """
 
     training: TrainingConfig
     first: int = 2
     last: int = 0
     recompute: bool = False
+    uneven: float = 0.0
 
     def __post_init__(self) -> None:
         if self.first < 2 or self.last < 0:
             raise ConfigError(f"first must be 2 or more and last 0 (all) or more, got {self.first} and {self.last}")
+        _check_uneven(self.uneven)
+
+
+def _check_uneven(uneven: float) -> None:
+    if not 0.0 <= uneven < 1.0:
+        raise ConfigError(f"uneven is a share, 0 or more and less than 1; got {uneven:g}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from pdejepa.ablate import run as module
 from pdejepa.ablate.plan import WHAT
 from pdejepa.ablate.run import ablate
-from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
+from pdejepa.core.errors import CheckpointError, ConfigError, NumericalError, UsageError
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.geometry import turning_angles
 from pdejepa.evaluate.protocol import evaluate
@@ -186,6 +186,43 @@ def test_an_interrupted_run_goes_on(copied: Path) -> None:
     found = go(copied)
     assert found["runs"]["geo"]["weights_sha256"] == rows["geo"]["weights_sha256"]
     assert weights(copied / "euler") == before
+
+
+def test_a_run_that_diverges_is_left_out(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(copied / "geo")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "train", _diverge)
+        found = go(copied)
+    assert list(found["runs"]) == [run for run in RUNS if run != "geo"]
+    assert found["failed"] == {"geo": "dynamics, step 3: the loss is not finite"}
+    assert record(copied) == found
+    found = go(copied)
+    assert set(found["runs"]) == set(RUNS)
+    assert found["failed"] == {}
+
+
+def _diverge(_config: TrainConfig, _folder: Path, _say: object) -> None:
+    raise NumericalError("dynamics, step 3: the loss is not finite. Lower the learning rate.")
+
+
+def test_a_base_that_diverges_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "train", _diverge)
+    with pytest.raises(NumericalError, match="step 3"):
+        go(tmp_path)
+
+
+def test_the_base_and_the_record_are_enough_to_go_on(whole: Path, tmp_path: Path) -> None:
+    """Of the base the finished stages and the model, of the others nothing: their rows are kept."""
+    unfinished = shutil.ignore_patterns("step-*", "best", "latest.json", ".lock")
+    shutil.copytree(whole / "physics", tmp_path / "physics", ignore=unfinished)
+    shutil.copy(whole / "ablate.json", tmp_path)
+    rows = record(whole)["runs"]
+    found = go(tmp_path, ("anchor",))
+    assert {path.parent.name for path in tmp_path.glob("*/model")} == {"physics", "no-anchor"}
+    assert found["what"] == list(WHAT)
+    assert {run: row["weights_sha256"] for run, row in found["runs"].items()} == {
+        run: row["weights_sha256"] for run, row in rows.items()
+    }
 
 
 def test_other_numbers_of_trajectories_are_measured_anew(copied: Path) -> None:

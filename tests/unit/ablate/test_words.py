@@ -45,6 +45,16 @@ def test_two_fields_have_two_metrics() -> None:
     ]
 
 
+def test_judged_by_the_metric_of_the_system() -> None:
+    record = full_record(fields=["a", "b"], system="gray_scott")
+    found = table("variants", record)
+    assert found.verdict == (
+        "Holds: each added part lowers every error (test 17.2% > 8% > 6.8%; ood 98.2% > 79.4% > 57.6%)."
+    )
+    assert "joint: one norm over all fields, by which they are judged." in found.note
+    assert table("integrators", record).rows[0][7] == "10%"
+
+
 def test_splits_of_our_own_are_marked() -> None:
     splits = {"test": {"is_ood": False, "is_ours": False}, "ood": {"is_ood": True, "is_ours": True}}
     found = table("variants", full_record(splits=splits))
@@ -73,7 +83,9 @@ def test_integrators() -> None:
     record["runs"]["rk2"]["rollouts"]["ood"]["round_trip"] = None
     found = table("integrators", record)
     assert "not finite" in found.rows[5]
-    assert found.verdict == "Not decided: no finite number for rk2 on ood."
+    assert found.verdict.startswith("Holds: ")  # by the medians
+    record["runs"]["rk2"]["rollouts"]["ood"]["round_trip_median"] = None
+    assert table("integrators", record).verdict == "Not decided: no finite number for rk2 on ood."
 
 
 def test_the_base_may_have_another_integrator() -> None:
@@ -113,6 +125,8 @@ def test_text() -> None:
     assert "Equal steps in every run: pretrain 10, align 20, dynamics 30, decode 40." in text
     assert "Variants" not in text
     assert text.endswith("lag-1 cosine by 75 %).")
+    failed = as_text(full_record(failed={"rk8": "dynamics, step 3: the loss is not finite"}))
+    assert "differ by more. rk8 diverged (dynamics, step 3: the loss is not finite).\n" in failed
     assert aligned(("a", "bb"), [("ccc", "d")]) == "a    bb\nccc   d"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ import torch
 from torch import Tensor
 
 from pdejepa import systems
+from pdejepa.baselines import NAMES
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
-from pdejepa.compare.entries import METHOD_CARD, Entry, SolverEntry, faster
+from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, SolverEntry, faster
 from pdejepa.compare.report import cautions, error, ledger, markdown, plot, read_records, rows
 from pdejepa.compare.run import Comparison, chosen, compare
-from pdejepa.core.errors import ConfigError, DataError, NumericalError
+from pdejepa.core.errors import ConfigError, DataError, Interrupted, NumericalError
 
 CPU = torch.device("cpu")
 
@@ -128,6 +130,69 @@ def test_a_trial_that_fails_loses(pool: Pool, tmp_path: Path, monkeypatch: pytes
     factor, trials = run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")
     assert factor == 1.0
     assert [trial["score"] for trial in trials] == [pytest.approx(3.0), 1.0, None]
+
+
+def test_other_failures_are_no_matter_of_the_learning_rate(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped:
+        def fit(self, *_: Any) -> dict[str, Any]:
+            raise Interrupted("stopped")
+
+    monkeypatch.setattr(run, "make", lambda *_: Stopped())
+    plan = Comparison("advection", ("fno",), 90.0, tmp_path)
+    with pytest.raises(Interrupted):
+        run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")
+    assert not list(tmp_path.iterdir())  # nothing was decided
+
+
+def test_one_that_fails_leaves_the_others_their_turn(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = {
+        "fno": torch.OutOfMemoryError("no room"),
+        "lns": RuntimeError("a mistake"),
+        "cape": NumericalError("not finite"),
+    }
+
+    def one(plan: Comparison, name: str, *_: Any) -> dict[str, Any]:
+        if name in failures:
+            raise failures[name]
+        return {"solver": name}
+
+    monkeypatch.setattr(run, "_pool", lambda *_: pool)
+    monkeypatch.setattr(run, "_one", one)
+    said: list[str] = []
+    plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), 90.0, tmp_path)
+    assert compare(plan, said.append) == [{"solver": "dpot"}]
+    assert [line.split(":")[0] for line in said] == ["FNO", "LNS", "CAPE"]
+    assert "out of memory" in said[0]
+    assert "a mistake" in said[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["advection-dpot-fast-paper-90s-s0.json"]
+    failures["dpot"] = Interrupted("stopped")
+    with pytest.raises(Interrupted):
+        compare(dataclasses.replace(plan, seeds=2), said.append)
+
+
+def test_the_tail_does_not_depend_on_who_takes_part() -> None:
+    assert max(card.history for card in CARDS.values() if card.is_forecaster) == run.LONGEST_HISTORY == 5
+
+
+@pytest.mark.parametrize("solver", NAMES)
+def test_every_solver_ends_with_a_score(solver: str, pool: Pool) -> None:
+    """Or its trials could not be told apart."""
+    for recipe in ("tiny", "fast"):
+        stages = SolverEntry(solver, recipe, 0).kind.recipe(recipe, pool.task).stages
+        assert stages[-1].training.n_scores > 0
+
+
+def test_judged_together() -> None:
+    assert [protocol._block(grid) for grid in ((256,), (32, 32), (64, 64), (256, 256))] == [240, 240, 64, 32]
+
+
+def test_compiled_parts(pool: Pool) -> None:
+    assert not SolverEntry("fno", "tiny", 0).has_compiled_parts(pool)
+    assert SolverEntry("cls_vit", "tiny", 0).has_compiled_parts(pool)
 
 
 # ---- reports ---------------------------------------------------------------------------------------------------

@@ -77,6 +77,16 @@ def test_rows_are_independent(heat: Forecaster) -> None:
     assert float((together.fields[0, -1] - together.fields[1, -1]).abs().amax()) > 0
 
 
+def test_rows_outside_the_training_range_take_finer_steps_and_leave_the_others_alone(heat: Forecaster) -> None:
+    u0 = tiny.state(heat.system, 2)
+    alone = heat.forecast(u0[:1], diffusivity=1.0)
+    both = heat.forecast(u0, diffusivity=[1.0, 15.0])
+    torch.testing.assert_close(both.fields[:1], alone.fields, rtol=1e-5, atol=1e-6)
+    model, xi = heat.surrogate, heat.system.xi(diffusivity=15.0)  # three times the largest value of training
+    q = model.rollout(model.encode(model.normalise(u0[1:, None])), model.drive(xi), 3, torch.full((1, 3), 1 / 3))
+    torch.testing.assert_close(both.fields[1:, 1:4], model.denormalise(model.decode(q))[:, 1:], rtol=1e-4, atol=1e-5)
+
+
 def test_one_state_many_parameters_and_the_reverse(heat: Forecaster) -> None:
     u0 = tiny.state(heat.system, 4)
     many = heat.forecast(u0[0], diffusivity=[0.1, 1.0, 5.0], n_frames=2)

@@ -27,7 +27,7 @@ def record(name: str) -> dict:
 
 
 def test_there_are_some() -> None:
-    assert {"advection", "combined", "gray_scott"} <= set(SHIPPED)
+    assert {"advection", "burgers", "combined", "gray_scott", "heat", "wave_b"} <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

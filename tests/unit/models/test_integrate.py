@@ -71,6 +71,34 @@ def test_stage_times_of_one_step() -> None:
     assert seen == [3.0, 3.25, 3.25, 3.5]
 
 
+def uneven(n: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Steps of a frame that are long, short, long, ... in the first row and the reverse in the second, (2,2n)."""
+    pair = torch.tensor([[0.6, 0.4], [0.3, 0.7]], dtype=dtype)
+    return pair.repeat(1, n) / n
+
+
+def test_equal_fractions_are_equal_steps() -> None:
+    q, s = start()
+    given = integrate(pendulum, q, s, 3, "rk4", fractions=torch.full((2, 4), 0.25).double())
+    torch.testing.assert_close(given, integrate(pendulum, q, s, 3, "rk4", 4), rtol=1e-14, atol=1e-14)
+
+
+def test_uneven_steps_have_the_same_order() -> None:
+    q, s = start()
+    truth = integrate(pendulum, q, s, 2, "rk8", 200)
+    errors = [float((integrate(pendulum, q, s, 2, "rk4", fractions=uneven(n)) - truth).norm()) for n in (8, 16, 32)]
+    assert math.log2(errors[1] / errors[2]) == pytest.approx(4.0, abs=0.2)
+
+
+def test_steps_of_no_length_change_nothing() -> None:
+    q, s = start()
+    fractions = uneven(1)
+    padded = torch.cat((fractions, torch.zeros(2, 3).double()), 1)
+    assert torch.equal(
+        integrate(pendulum, q, s, 2, fractions=padded), integrate(pendulum, q, s, 2, fractions=fractions)
+    )
+
+
 def test_frames_are_a_prefix_of_more_frames() -> None:
     q, s = start()
     assert torch.equal(integrate(pendulum, q, s, 2), integrate(pendulum, q, s, 5)[:, :2])

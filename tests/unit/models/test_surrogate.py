@@ -80,6 +80,33 @@ def test_zero_speed_means_no_motion() -> None:
     assert (still[1, 1:] - q[1]).abs().mean() > 1e-2
 
 
+def test_steps_grow_with_terms_that_are_stronger_than_in_training() -> None:
+    model, _ = surrogate("burgers")
+    low, high = model.statistics.ranges["diffusivity"]
+    xi = model.system.xi(diffusivity=[low / 2, high, 1.2 * high, 2 * high, 20 * high])
+    torch.testing.assert_close(model.conditioner.strength(xi), torch.tensor([1.0, 1.0, 1.2, 2.0, 20.0]).double())
+    assert model.finer_steps(xi[:3]) is None
+    expected = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
+    torch.testing.assert_close(model.finer_steps(xi[[1, 3]]), expected)
+    assert model.finer_steps(xi).shape == (5, 16)  # type: ignore[union-attr]
+    assert surrogate("burgers", "geo")[0].finer_steps(xi) is None
+
+
+@pytest.mark.parametrize("name", systems.NAMES)
+def test_parameters_of_the_train_split_take_the_steps_of_training(name: str) -> None:
+    model, xi = surrogate(name)
+    assert model.finer_steps(xi) is None
+
+
+def test_finer_steps_are_those_of_another_configuration() -> None:
+    model, xi = surrogate("burgers")
+    finer, _ = surrogate("burgers", n_substeps=4)
+    q, drive = model.encode(torch.randn(6, 1, 1, *model.system.grid)), model.drive(xi)
+    given = model.rollout(q, drive, 3, torch.full((6, 4), 0.25))
+    torch.testing.assert_close(given, finer.rollout(q, drive, 3))
+    assert not torch.equal(given, model.rollout(q, drive, 3))
+
+
 def test_direct_is_one_network_call_per_frame() -> None:
     model, xi = surrogate("combined", "direct", n_substeps=4)
     calls: list[int] = []

@@ -96,9 +96,9 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:
     fast = recipes.get("combined", "fast")
-    half = with_seconds(fast, 550.0)
+    half = with_seconds(fast, 280.0)
     parts = [getattr(half, name).training.budget.seconds for name in half.stages]
-    assert parts == pytest.approx([85.0, 22.5, 210.0, 32.5, 200.0])
+    assert parts == pytest.approx([45.0, 10.0, 110.0, 15.0, 100.0])
     tiny = with_seconds(recipes.get("advection", "tiny"), 123.0)  # 100, 30, 800 and 300 steps there
     seconds = [getattr(tiny, name).training.budget.seconds for name in tiny.stages]
     assert seconds == pytest.approx([10.0, 3.0, 80.0, 30.0])

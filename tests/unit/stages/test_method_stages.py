@@ -296,6 +296,38 @@ def test_recomputing_changes_nothing_but_memory() -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
+@pytest.mark.parametrize("stage_class", [Dynamics, Polish])
+def test_uneven_steps_are_drawn_for_every_row(stage_class: type[MethodStage]) -> None:
+    words = ("model.field.n_substeps=2", f"{stage_class.name}.uneven=0.5")
+    stage = build(stage_class, "advection", *words)
+    perturb(stage.model.field)
+    batch = stage.batch(3, 10)
+    fractions = batch["fractions"]
+    torch.testing.assert_close(fractions.sum(1), torch.ones(stage.settings.batch))
+    assert float(fractions.amin()) >= 0.25
+    assert float(fractions.amax()) <= 0.75
+    assert len(fractions.unique()) > stage.settings.batch
+    assert torch.equal(fractions, stage.batch(3, 10)["fractions"])
+    assert not torch.equal(fractions, stage.batch(4, 10)["fractions"])
+    even = {**batch, "fractions": torch.full_like(fractions, 0.5)}
+    assert not torch.equal(stage(batch)["loss"], stage(even)["loss"])
+    torch.testing.assert_close(stage(even), stage({k: v for k, v in batch.items() if k != "fractions"}))
+
+
+@pytest.mark.parametrize("stage_class", [Dynamics, Polish])
+def test_ranks_share_the_uneven_steps(stage_class: type[MethodStage]) -> None:
+    config, data, model = small_training("advection", "model.field.n_substeps=3", f"{stage_class.name}.uneven=0.9")
+    whole, *parts = (stage_class(config, data, model, Place(CPU, *rank)) for rank in ((0, 1), (0, 2), (1, 2)))
+    split = torch.cat([part.batch(5, 10)["fractions"] for part in parts])
+    assert torch.equal(whole.batch(5, 10)["fractions"], split)
+
+
+@pytest.mark.parametrize("share", ["1.0", "-0.1"])
+def test_uneven_is_a_share(share: str) -> None:
+    with pytest.raises(ConfigError, match="uneven"):
+        small_training("advection", f"polish.uneven={share}")
+
+
 def test_the_probe_of_polishing_sees_all_lengths() -> None:
     stage = build(Polish)
     lengths = [stage.length(stage.probe_step(k, 13, 1000), 1000) for k in range(13)]
