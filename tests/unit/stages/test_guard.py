@@ -59,7 +59,7 @@ def test_a_bad_step_that_is_found_late_is_never_saved(
     changed = settings(log_every=20, save_every=8)
     with pytest.raises(NumericalError, match=r"^toy, step 14: .* is not finite \(found after step 16\)"):
         train(tmp_path / "toy", Toy(changed, disturb={13: spoil}))
-    assert (tmp_path / "toy/latest.json").read_text() == '{\n  "folder": "step-000012"\n}\n'
+    assert json.loads((tmp_path / "toy/latest.json").read_text()) == {"folder": "step-000012"}
     monkeypatch.undo()
     train(tmp_path / "toy", Toy(changed))
     train(tmp_path / "other", Toy(changed))
@@ -79,7 +79,7 @@ def test_a_bad_moving_average_is_never_saved(tmp_path: Path) -> None:
 
     with pytest.raises(NumericalError, match=r"^toy, step 15: target.2.bias holds values that are not finite, so no"):
         train(tmp_path / "toy", Apart(settings(n_scores=0, select="last"), disturb={13: spoil}))
-    assert (tmp_path / "toy/latest.json").read_text() == '{\n  "folder": "step-000010"\n}\n'
+    assert json.loads((tmp_path / "toy/latest.json").read_text()) == {"folder": "step-000010"}
 
 
 def test_the_guard_remembers_the_first_bad_step() -> None:
@@ -133,4 +133,4 @@ def test_a_bad_step_on_a_gpu(spoil: Any, tmp_path: Path) -> None:
     stage = Toy(replace(SETTINGS, log_every=20, save_every=8), device="cuda", disturb={13: spoil})
     with pytest.raises(NumericalError, match=r"^toy, step 14: .* is not finite \(found after step 16\)"):
         train(tmp_path / "toy", stage)
-    assert (tmp_path / "toy/latest.json").read_text() == '{\n  "folder": "step-000012"\n}\n'
+    assert json.loads((tmp_path / "toy/latest.json").read_text()) == {"folder": "step-000012"}
