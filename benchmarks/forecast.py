@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -233,6 +234,7 @@ def draw(rows: Sequence[Row], where: str) -> Any:
             style: dict[str, Any] = {"markersize": 13, "markeredgecolor": "black", "markeredgewidth": 0.7}
             panel.plot(*_points(surrogate), "*", color=colour, label=f"surrogate, batch {batch}", **style)
         panel.set(xscale="log", yscale="log", title=model)
+        panel.xaxis.set_minor_formatter(NullFormatter())  # its labels would overlap
         panel.set_xlabel("seconds per trajectory", fontsize=NORMAL)
         panel.set_ylabel("relative L2 error", fontsize=NORMAL)
         panel.title.set_fontsize(NORMAL)
