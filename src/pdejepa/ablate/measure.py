@@ -19,6 +19,7 @@ from torch import Tensor
 from pdejepa.ablate.plan import Run
 from pdejepa.ablate.rollouts import rollout_errors, summarise
 from pdejepa.ablate.share import done
+from pdejepa.core.device import full_precision
 from pdejepa.core.progress import progress
 from pdejepa.data.reader import Dataset
 from pdejepa.evaluate import metrics
@@ -45,6 +46,7 @@ class Measuring:
     def __init__(self, folder: Path, config: TrainConfig, n: int | None) -> None:
         self.folder, self.config, self.n = folder, config, n
         self.forecaster: Forecaster = load(folder, config.device)
+        self.forecaster.takes_finer_steps = False  # only `physics` would: all runs are compared with the same steps
         self.model, self.system = self.forecaster.surrogate, self.forecaster.system
 
     def row(self, run: Run, known: Row | None) -> Row:
@@ -62,7 +64,7 @@ class Measuring:
             "rollouts": self.rollouts,
             "reconstruct": self.reconstruct,
         }
-        with precise(self.forecaster.device):
+        with torch.no_grad(), full_precision(self.forecaster.device):
             for part in PART_KEYS:
                 if part in run.parts and part not in kept:
                     row[part] = measures[part]()
@@ -174,16 +176,3 @@ class Measuring:
             return
         with Dataset.open(self.config.data) as data:
             yield data
-
-
-@contextlib.contextmanager
-def precise(device: torch.device) -> Iterator[None]:
-    """No gradients, and true float32 in products and convolutions: small differences are compared here."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if device.type == "cuda":
-            stack.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
-            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-            torch.set_float32_matmul_precision("highest")
-            torch.backends.cudnn.allow_tf32 = False
-        yield

@@ -195,7 +195,7 @@ def _error_note(record: Record) -> str:
     joint = f" joint: one norm over all fields{judged}." if len(record["fields"]) > 1 else ""
     ours = [split for split in _splits(record) if record["splits"].get(split, {}).get("is_ours")]
     star = " *: not part of the published benchmark." if ours else ""
-    return f"Relative L2 of forecasts, mean over trajectories ({counts}).{joint}{star}"
+    return f"Relative L2 of forecasts, mean over trajectories ({counts}), steps per frame as in training.{joint}{star}"
 
 
 def _error(row: Row, split: str, key: str) -> float | None:

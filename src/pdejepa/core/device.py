@@ -78,6 +78,22 @@ def tf32(device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextlib.contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Products and convolutions in true float32, whatever the process has switched on for training."""
+    if device.type != "cuda":
+        yield
+        return
+    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = convolution
+
+
 def used_memory(device: torch.device) -> int:
     """The most memory used so far, in bytes: on the GPU, or of this process."""
     if device.type == "cuda":

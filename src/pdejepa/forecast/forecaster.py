@@ -12,11 +12,10 @@ Letters: B rows, H observed frames, n new frames, C channels, *grid spatial axes
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pdejepa.core.device import pick_device
+from pdejepa.core.device import full_precision, pick_device
 from pdejepa.core.errors import ParameterError
 from pdejepa.forecast import request
 from pdejepa.forecast.checkpoint import load_surrogate
@@ -92,6 +91,7 @@ class Forecaster:
     ) -> None:
         self.surrogate, self.details, self.device, self.folder = surrogate, details, device, folder
         self.system = surrogate.system
+        self.takes_finer_steps = True  # where terms are stronger than in training; see `Surrogate.finer_steps`
 
     @property
     def n_frames(self) -> int:
@@ -125,7 +125,7 @@ class Forecaster:
         start = float(self.system.times[0]) if t0 is None else _checked_time(t0)
         field = request.forcing_field(self.system, forcing, len(rows), start, self.device)
         parts = []
-        with torch.no_grad(), _full_precision(self.device):
+        with torch.no_grad(), full_precision(self.device):
             for part in self._pieces(len(rows), u.shape[1] + n_new):
                 own = field(part) if field is not None else None
                 parts.append(self._run(u[part], rows[part], n_new, start, own))
@@ -160,7 +160,8 @@ class Forecaster:
     def _run(self, u: Tensor, xi: Tensor, n_new: int, t0: float, forcing: ForcingField | None) -> tuple[Tensor, Tensor]:
         """Decoded frames (b,H+n,C,*grid) where u lives, and the first bad frame of each row (b,), H+n if none is."""
         model, home = self.surrogate, u.device
-        drive, fractions = model.drive(xi.to(self.device), t0, forcing), model.finer_steps(xi.to(self.device))
+        drive = model.drive(xi.to(self.device), t0, forcing)
+        fractions = model.finer_steps(xi.to(self.device)) if self.takes_finer_steps else None
         q = model.rollout(model.encode(model.normalise(u.to(self.device))), drive, n_new, fractions)  # (b,H+n,N,D)
         decoded = self._decode(q)  # normalised
         gone = _bad_frames(q, decoded, u.shape[1]).long().cummax(1).values.bool()  # and all that follow, (b,H+n)
@@ -208,19 +209,3 @@ def _checked_time(t0: float) -> float:
 
 def _memory(device: torch.device) -> float:
     return MEMORY.get(device.type, MEMORY["cpu"])
-
-
-@contextlib.contextmanager
-def _full_precision(device: torch.device) -> Iterator[None]:
-    """Products and convolutions in true float32, whatever the process has switched on for training."""
-    if device.type != "cuda":
-        yield
-        return
-    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = convolution

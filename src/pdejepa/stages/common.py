@@ -51,7 +51,7 @@ class MethodStage(Stage):
     def fractions(self, uneven: float, step: int) -> Batch:
         """Steps of random size for every row, (B,n_substeps), of a frame; nothing if they should be equal."""
         n = self.config.model.field.n_substeps
-        if uneven == 0.0 or n == 1:
+        if uneven == 0.0:
             return {}
         draws, device = self.generator("fractions", step), self.place.device
         size = 1.0 + uneven * (2.0 * torch.rand(self.settings.batch, n, generator=draws, device=device) - 1.0)

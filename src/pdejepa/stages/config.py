@@ -200,5 +200,9 @@ class TrainConfig:
             problems.append(f"stages must be named once and in order, got {', '.join(self.stages)}")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed must be from 0 to 2^63-1, got {self.seed}")
+        if max(self.dynamics.uneven, self.polish.uneven) > 0 and (
+            self.variant == "direct" or self.model.field.n_substeps == 1
+        ):
+            problems.append("uneven steps need a latent ODE with model.field.n_substeps of 2 or more")
         if problems:
             raise ConfigError("; ".join(problems), problems)

@@ -87,7 +87,7 @@ class Polish(MethodStage):
     def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int, fractions: Tensor | None) -> Tensor:
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
         if self.model.is_second_order and self.observed == 1:
-            return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
+            return self.model.rollout(q, drive, n_new, fractions)  # no forcing there: the time does not matter
         state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
         s, frames = start + self.observed - 1, [q]
         for k in range(n_new):

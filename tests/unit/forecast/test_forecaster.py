@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pdejepa import systems
+from pdejepa.core.device import full_precision
 from pdejepa.core.errors import DataError, ParameterError
 from pdejepa.forecast import forecaster as module
 from pdejepa.forecast.forecaster import Forecaster
@@ -85,6 +86,11 @@ def test_rows_outside_the_training_range_take_finer_steps_and_leave_the_others_a
     model, xi = heat.surrogate, heat.system.xi(diffusivity=15.0)  # three times the largest value of training
     q = model.rollout(model.encode(model.normalise(u0[1:, None])), model.drive(xi), 3, torch.full((1, 3), 1 / 3))
     torch.testing.assert_close(both.fields[1:, 1:4], model.denormalise(model.decode(q))[:, 1:], rtol=1e-4, atol=1e-5)
+    plain = Forecaster(model, heat.details, heat.device)
+    plain.takes_finer_steps = False
+    q = model.rollout(model.encode(model.normalise(u0[1:, None])), model.drive(xi), 3)
+    expected = model.denormalise(model.decode(q))[:, 1:]
+    torch.testing.assert_close(plain.forecast(u0[1:], xi, n_frames=3).new, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_state_many_parameters_and_the_reverse(heat: Forecaster) -> None:
@@ -257,7 +263,7 @@ def test_full_precision_is_switched_on_and_back() -> None:
     before = switches()
     torch.set_float32_matmul_precision("high")
     try:
-        with pytest.raises(ZeroDivisionError), module._full_precision(torch.device("cuda")):
+        with pytest.raises(ZeroDivisionError), full_precision(torch.device("cuda")):
             assert switches() == ("highest", False)
             raise ZeroDivisionError
         assert switches() == ("high", before[1])

@@ -322,6 +322,20 @@ def test_ranks_share_the_uneven_steps(stage_class: type[MethodStage]) -> None:
     assert torch.equal(whole.batch(5, 10)["fractions"], split)
 
 
+def test_uneven_steps_reach_the_rollouts_of_a_start_up_head() -> None:
+    stage = build(Polish, "wave_b", "history=1", "model.field.n_substeps=2", "polish.uneven=0.8")
+    perturb(stage.model.field)
+    batch = stage.batch(0, 10)
+    even = {**batch, "fractions": torch.full_like(batch["fractions"], 0.5)}
+    assert not torch.equal(stage(batch)["loss"], stage(even)["loss"])
+
+
+@pytest.mark.parametrize("words", [("model.field.n_substeps=1",), ("model.field.n_substeps=2", "variant=direct")])
+def test_uneven_steps_that_would_do_nothing_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="uneven steps need"):
+        small_training("advection", "dynamics.uneven=0.5", *words)
+
+
 @pytest.mark.parametrize("share", ["1.0", "-0.1"])
 def test_uneven_is_a_share(share: str) -> None:
     with pytest.raises(ConfigError, match="uneven"):
