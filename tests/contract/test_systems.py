@@ -95,6 +95,33 @@ def test_impossible_trajectory_numbers_are_refused(index: Any) -> None:
 
 
 # ---- solving ---------------------------------------------------------------------------------------------------
+RESCALED = [name for name in NAMES if systems.get(name).structure.scaling is not None]
+
+
+def rescaling_error(system: System, s: float = 1.7) -> float:
+    """How far the solution from s u0 is from s times the solution from u0."""
+    u0, xi = system.sample("train", range(4))
+    times = early(system)
+    small = plain(system.solve(u0, xi, times=times))
+    large = plain(system.solve(s * u0, system.rescale(xi, torch.full_like(xi[:, 0], s)), times=times))
+    return float(relative_l2(large / s, small).max())
+
+
+@pytest.mark.parametrize("name", RESCALED)
+def test_declared_rescaling_is_a_symmetry_of_the_solver(name: str) -> None:
+    system = small(name)
+    assert system.structure.forcing == "none"  # a forcing would have to be rescaled as well
+    assert set(system.structure.scaling or ()) <= set(system.parameter_names)
+    assert rescaling_error(system) < 1e-9
+
+
+def test_wrong_powers_of_a_rescaling_are_found() -> None:
+    system = small("combined")
+    wrong = replace(system.structure, scaling={"advection": 1})
+    with mock.patch.object(type(system), "structure", wrong):
+        assert rescaling_error(system) > 1e-3
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_solved_independently(name: str, dtype: torch.dtype) -> None:

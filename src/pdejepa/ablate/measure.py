@@ -142,7 +142,7 @@ class Measuring:
 
     # ---- trajectories --------------------------------------------------------------------------------------------
     def _latents(self, split: str, label: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Normalised fields (b,T,C,*grid), z (b,T,N,D) and xi (b,P) of a split, a few trajectories at a time."""
+        """Normalised fields (b,T,C,*grid), z (b,T,N,D) and their xi (b,P) of a split, a few trajectories at a time."""
         tokens = TOKENS.get(self.forecaster.device.type, TOKENS["cpu"])
         size = max(1, tokens // (self.model.patches.n_tokens * len(self.system.times)))
         with self._data() as data:
@@ -150,8 +150,9 @@ class Measuring:
             with progress(total, f"{self.folder.name}: {label}") as bar:
                 for fields, xi in self._truth(split, total, data):
                     for u, rows in zip(fields.split(size), xi.split(size), strict=True):
-                        normal = self.model.normalise(u)
-                        yield normal, self.model.encoder.frames(normal).float(), rows
+                        divisor, own = self.model.sized(u, rows)
+                        normal = self.model.normalise(u / divisor)
+                        yield normal, self.model.encoder.frames(normal).float(), own
                         bar.advance(len(u))
 
     def _truth(self, split: str, n: int, data: Dataset | None) -> Iterator[tuple[Tensor, Tensor]]:

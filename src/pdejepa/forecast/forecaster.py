@@ -160,12 +160,15 @@ class Forecaster:
     def _run(self, u: Tensor, xi: Tensor, n_new: int, t0: float, forcing: ForcingField | None) -> tuple[Tensor, Tensor]:
         """Decoded frames (b,H+n,C,*grid) where u lives, and the first bad frame of each row (b,), H+n if none is."""
         model, home = self.surrogate, u.device
-        drive = model.drive(xi.to(self.device), t0, forcing)
-        fractions = model.finer_steps(xi.to(self.device)) if self.takes_finer_steps else None
-        q = model.rollout(model.encode(model.normalise(u.to(self.device))), drive, n_new, fractions)  # (b,H+n,N,D)
+        u = u.to(self.device)
+        size, xi = model.sized(u, xi.to(self.device))
+        drive = model.drive(xi, t0, forcing)
+        fractions = model.finer_steps(xi) if self.takes_finer_steps else None
+        q = model.rollout(model.encode(model.normalise(u / size)), drive, n_new, fractions)  # (b,H+n,N,D)
         decoded = self._decode(q)  # normalised
         gone = _bad_frames(q, decoded, u.shape[1]).long().cummax(1).values.bool()  # and all that follow, (b,H+n)
-        fields = model.denormalise(decoded).masked_fill(gone.reshape(*gone.shape, *[1] * (u.ndim - 2)), torch.nan)
+        fields = size * model.denormalise(decoded)
+        fields = fields.masked_fill(gone.reshape(*gone.shape, *[1] * (u.ndim - 2)), torch.nan)
         return fields.to(home), (~gone).sum(1).cpu()
 
     def _decode(self, q: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from pdejepa import __version__
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
 from pdejepa.data.plan import Switch, build_system
+from pdejepa.models.amplitude import check_scaling
 from pdejepa.models.condition import Statistics
 from pdejepa.models.config import ModelConfig
 from pdejepa.models.surrogate import Surrogate, Variant
@@ -218,13 +219,16 @@ def _refuse_monsters(model: ModelConfig) -> None:
 def _statistics(data: dict[str, Any], system: System, width: int) -> Statistics:
     """The statistics, complete and finite."""
     known = {f.name for f in fields(Statistics)}
-    if set(data) != known:
+    if set(data) not in (known, known - {"unit_ranges"}):  # older models take fields as they are
         raise CheckpointError(f"The statistics must hold {', '.join(sorted(known))}; got {', '.join(sorted(data))}.")
     statistics = Statistics.from_dict(data)
+    if statistics.unit_ranges:
+        check_scaling(system)
     n_channels, terms = len(system.fields), [term.name for term in system.structure.terms]
     is_complete = (
         len(statistics.mean) == len(statistics.std) == n_channels
         and set(statistics.ranges) == set(system.parameter_names)
+        and set(statistics.unit_ranges) in (set(), set(system.parameter_names))
         and set(statistics.coefficients) == set(terms)
         and {len(statistics.latent_mean), len(statistics.latent_std)} in ({0}, {width})
     )
@@ -233,7 +237,7 @@ def _statistics(data: dict[str, Any], system: System, width: int) -> Statistics:
     scales = (*statistics.std, *statistics.latent_std, statistics.velocity_scale)
     scales += tuple(scale for _, scale in statistics.coefficients.values())
     others = (*statistics.mean, *statistics.latent_mean, *(centre for centre, _ in statistics.coefficients.values()))
-    others += tuple(end for pair in statistics.ranges.values() for end in pair)
+    others += tuple(end for pair in (*statistics.ranges.values(), *statistics.unit_ranges.values()) for end in pair)
     if not all(map(math.isfinite, (*scales, *others))) or min(scales) <= 0:
         raise CheckpointError("The statistics hold a value that is not finite, or a scale that is not positive.")
     return statistics

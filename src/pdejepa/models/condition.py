@@ -11,7 +11,7 @@ Letters: B rows, P parameters, M terms, N tokens, C channels, p patch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -34,6 +34,7 @@ class Statistics:
     coefficients: term -> (centre, scale)     ranges: parameter -> (lowest, highest) value of the train split
     latent_mean, latent_std: per latent channel, used by the variant `vanilla` only (empty otherwise)
     velocity_scale: rms one-frame change of q in the train split, for second-order systems (1 otherwise)
+    unit_ranges: as ranges, of the train split at unit amplitude; empty if the model takes fields as they are
     """
 
     mean: tuple[float, ...]
@@ -43,6 +44,7 @@ class Statistics:
     latent_mean: tuple[float, ...] = ()
     latent_std: tuple[float, ...] = ()
     velocity_scale: float = 1.0
+    unit_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def moments(self, ndim: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the channels as tensors (C,1..) that broadcast over *grid."""
@@ -59,11 +61,12 @@ class Statistics:
             return cls(
                 mean=_numbers(data["mean"]),
                 std=_numbers(data["std"]),
-                ranges={str(name): _pair(pair) for name, pair in data["ranges"].items()},
-                coefficients={str(name): _pair(pair) for name, pair in data["coefficients"].items()},
+                ranges=_pairs(data["ranges"]),
+                coefficients=_pairs(data["coefficients"]),
                 latent_mean=_numbers(data["latent_mean"]),
                 latent_std=_numbers(data["latent_std"]),
                 velocity_scale=float(data["velocity_scale"]),
+                unit_ranges=_pairs(data.get("unit_ranges", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"The statistics stored with the model cannot be read ({error!r}).") from None
@@ -73,21 +76,24 @@ def _numbers(values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _pair(values: Any) -> tuple[float, float]:
-    low, high = values
-    return float(low), float(high)
+def _pairs(table: Any) -> dict[str, tuple[float, float]]:
+    return {str(name): (float(low), float(high)) for name, (low, high) in table.items()}
 
 
 def fit_statistics(system: System, fields: Tensor, xi: Tensor, coordinate: Coordinate = "linear") -> Statistics:
     """Statistics of the train split: fields (n,T,C,*grid) and xi (n,P)."""
     mean, std = channel_moments(fields)
-    named = system.named(xi.double().cpu())
     return Statistics(
         mean=mean,
         std=std,
-        ranges={name: (float(values.min()), float(values.max())) for name, values in named.items()},
+        ranges=parameter_ranges(system, xi),
         coefficients=_fit_coefficients(system, xi.double().cpu(), coordinate),
     )
+
+
+def parameter_ranges(system: System, xi: Tensor) -> dict[str, tuple[float, float]]:
+    named = system.named(xi.double().cpu())
+    return {name: (float(values.min()), float(values.max())) for name, values in named.items()}
 
 
 def channel_moments(fields: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -168,8 +174,12 @@ class Conditioner:
         return torch.stack(columns, 1).float()  # (B,M)
 
     def strength(self, xi: Tensor) -> Tensor:
-        """How much stronger the terms are than at the nearest parameters of the train split, the most, (B,) >= 1."""
-        ranges = [self.statistics.ranges[parameter.name] for parameter in self.system.parameters]
+        """How much stronger the terms are than at the nearest parameters of the train split, the most, (B,) >= 1.
+
+        Of a model for unit amplitude, xi are the parameters at that amplitude.
+        """
+        table = self.statistics.unit_ranges or self.statistics.ranges
+        ranges = [table[parameter.name] for parameter in self.system.parameters]
         low, high = (torch.tensor(ends, dtype=torch.float64, device=xi.device) for ends in zip(*ranges, strict=True))
         largest = xi.new_ones(len(xi), dtype=torch.float64)
         here, nearest = (self.system.named(rows) for rows in (xi.double(), xi.double().clamp(low, high)))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
+from pdejepa.models.amplitude import at_unit_amplitude
 from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistics, scalar_forcing
 from pdejepa.models.config import ModelConfig
 from pdejepa.models.decoder import Decoder
@@ -86,6 +87,15 @@ class Surrogate(nn.Module):
 
     def denormalise(self, u: Tensor) -> Tensor:
         return u.float() * self.std + self.mean
+
+    def sized(self, u: Tensor, xi: Tensor) -> tuple[Tensor, Tensor]:
+        """The size (B,1,1,1..) of frames u (B,T,C,*grid) and the parameters of u / size, if the model is for size 1.
+
+        All else here is about fields and parameters of that size.
+        """
+        if not self.statistics.unit_ranges:
+            return u.new_ones(len(u), *[1] * (u.ndim - 1)), xi
+        return at_unit_amplitude(self.system, u, xi)
 
     # ---- the four steps of a forecast ------------------------------------------------------------------------
     def project(self, z: Tensor) -> Tensor:

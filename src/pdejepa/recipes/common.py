@@ -194,6 +194,7 @@ class FastColumn:
     recompute: bool = False
     history: int = 1
     latents: str = "float32"
+    amplitude: str = "as_is"
 
 
 # Systems with 256 tokens per frame: longer, in smaller batches, on windows and samples of frames.
@@ -226,6 +227,7 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
         precision="bf16",
         history=column.history,
         latents=column.latents,  # type: ignore[arg-type]
+        amplitude=column.amplitude,  # type: ignore[arg-type]
         stages=(*FOUR, "polish"),
         model=_fast_model(column),
         pretrain=PretrainConfig(

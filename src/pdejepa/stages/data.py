@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,8 +21,10 @@ from pdejepa.core.files import MANIFEST_NAME, sha256_file
 from pdejepa.core.progress import progress
 from pdejepa.data.plan import build_system
 from pdejepa.data.reader import Dataset
-from pdejepa.models.condition import Statistics, fit_statistics
+from pdejepa.models.amplitude import at_unit_amplitude, check_scaling
+from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
 from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.tilt import sharpness, tilted
 from pdejepa.systems import System
 
 SPLITS = ("train", "valid")
@@ -30,7 +32,10 @@ SPLITS = ("train", "valid")
 
 @dataclass
 class TrainingData:
-    """Fields (n,T,C,*grid) float32, normalised with the statistics of train, and xi (n,P) float64, per split."""
+    """Fields (n,T,C,*grid) float32, normalised with the statistics of train, and xi (n,P) float64, per split.
+
+    At unit amplitude both are those of the divided fields.
+    """
 
     system: System
     fields: dict[str, Tensor]
@@ -49,7 +54,11 @@ class TrainingData:
 def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
     make = _read if config.data else _generate
-    return normalised(*make(config, device, show), config.model.field.coordinate)
+    data = normalised(*make(config, device, show), config.model.field.coordinate, config.amplitude)
+    if config.tilt > 0:
+        rows = tilted(sharpness(data.fields["train"]), config.tilt)
+        data.fields["train"], data.xi["train"] = data.fields["train"][rows], data.xi["train"][rows]
+    return data
 
 
 def normalised(
@@ -58,15 +67,31 @@ def normalised(
     xi: dict[str, Tensor],
     digest: str,
     coordinate: Literal["linear", "log"] = "linear",
+    amplitude: Literal["as_is", "unit"] = "as_is",
 ) -> TrainingData:
     """Physical fields and parameters of several splits, normalised in place with the statistics of train."""
     for split, values in fields.items():
         _check(values, split)
+    ranges = parameter_ranges(system, xi["train"])
+    if amplitude == "unit":
+        xi = _to_unit(system, fields, xi)
     statistics = fit_statistics(system, fields["train"], xi["train"], coordinate)
+    if amplitude == "unit":
+        statistics = replace(statistics, ranges=ranges, unit_ranges=statistics.ranges)
     mean, std = statistics.moments(system.ndim, fields["train"].device)
     for values in fields.values():
         values.sub_(mean).div_(std)
     return TrainingData(system, fields, xi, statistics, digest)
+
+
+def _to_unit(system: System, fields: dict[str, Tensor], xi: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Divide fields in place by their size; their new parameters."""
+    check_scaling(system)
+    found = {}
+    for split, values in fields.items():
+        size, found[split] = at_unit_amplitude(system, values, xi[split])
+        values.div_(size)
+    return found
 
 
 def _check(fields: Tensor, split: str) -> None:

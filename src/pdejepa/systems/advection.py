@@ -36,6 +36,7 @@ class Advection(System):
         has_shared=False,  # zero speed means no motion
         periodic_axes=(True,),
         padding="circular",
+        scaling={},  # linear
     )
     reference = Reference("direct trigonometric sum at x - beta t instead of Fourier phases", 2e-6)
 

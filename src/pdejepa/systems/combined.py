@@ -53,6 +53,7 @@ class Combined(SteppedSystem):
         has_shared=False,
         periodic_axes=(True,),
         padding="circular",
+        scaling={"advection": -1},
     )
     reference = Reference("512 points and half the time step (rows marked under-resolved are only reported)", 1e-5)
     chunk = (120, 16384)

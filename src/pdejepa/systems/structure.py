@@ -11,7 +11,7 @@ Letters: B rows, P parameters, M terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,6 +89,7 @@ class Structure:
     forcing: Literal["none", "constant", "time"] = "none"  # a known field f(x) or f(t,x) on the right-hand side
     time_order: Literal[1, 2] = 1  # 2: one stored frame is not the whole state
     boundary_codes: tuple[str, ...] = ()  # names of the boundary one-hots, in the order of their terms
+    scaling: Mapping[str, int] | None = None  # powers: s u solves the equation with s^power p if u does with p
 
 
 @dataclass(frozen=True)

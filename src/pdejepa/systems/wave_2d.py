@@ -62,6 +62,7 @@ class Wave2D(System):
         has_shared=True,
         periodic_axes=(False, False),
         padding="reflect",
+        scaling={},  # linear
     )
     reference = Reference("SciPy DOP853 at rtol 1e-9 on the same matrix instead of its eigenbasis", 1e-5)
     chunk = (60, 1024)

@@ -77,6 +77,7 @@ class WaveB(System):
         periodic_axes=(False,),
         padding="zeros",
         time_order=2,
+        scaling={},  # linear
         boundary_codes=CODES,
     )
     reference = Reference("matrix exponential of the bordered Chebyshev operator instead of reflections", 2e-5)

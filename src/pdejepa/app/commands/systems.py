@@ -125,8 +125,16 @@ def _facts(one: dict[str, Any]) -> list[str]:
         "boundary codes": ", ".join(structure["boundary_codes"]) or "none",
         "time order": str(structure["time_order"]),
         "padding": structure["padding"],
+        "rescaling": _rescaling(structure["scaling"]),
     }
     return [f"{label:<16}{text}" for label, text in pairs.items()]
+
+
+def _rescaling(powers: dict[str, int] | None) -> str:
+    if powers is None:
+        return "none"
+    changes = [f"{name} times s" + (f"^{power}" if power != 1 else "") for name, power in powers.items()]
+    return f"s u is a solution too, with {' and '.join(changes) or 'the same parameters'}"
 
 
 def _table(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
