@@ -166,8 +166,12 @@ def fit(
     seed: int = 0,
     say: Callable[[str], object] = silent,
     show_progress: bool = False,
+    is_trial: bool = False,
 ) -> dict[str, Any]:
-    """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage."""
+    """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
+
+    is_trial: it will be thrown away, so no weights are written.
+    """
     device, report = pool.data.fields["train"].device, {}
     upstream, begun = {"data": pool.data.hash}, time.monotonic()
     if device.type == "cuda":
@@ -182,6 +186,7 @@ def fit(
             seed=seed,
             upstream=dict(upstream),
             record=solver.card.can_record,
+            is_trial=is_trial,
             say=say,
             show_progress=show_progress,
         )

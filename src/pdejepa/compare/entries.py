@@ -51,8 +51,13 @@ class Entry(ABC):
     n_parameters: int
 
     @abstractmethod
-    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
-        """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became."""
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+    ) -> dict[str, Any]:
+        """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
+
+        is_trial: it will be thrown away, so no weights are written.
+        """
 
     @abstractmethod
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
@@ -71,12 +76,14 @@ class SolverEntry(Entry):
         self.card, self.history = self.kind.card, self.kind.card.history
         self.solver: Baseline | None = None
 
-    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+    ) -> dict[str, Any]:
         recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
         self.solver = build(self.kind, recipe, pool, self.seed)
         self.n_parameters = sum(p.numel() for p in self.solver.parameters())
         self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
-        return fit(self.solver, recipe, pool, folder, budget, self.seed)
+        return fit(self.solver, recipe, pool, folder, budget, self.seed, is_trial=is_trial)
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         assert self.solver is not None
@@ -97,12 +104,14 @@ class MethodEntry(Entry):
         self.history = self.config.history
         self.model: Surrogate | None = None
 
-    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+    ) -> dict[str, Any]:
         if budget.unit != "seconds":
             raise ConfigError(f"{self.card.title} is compared by seconds; got a budget in {budget.unit}.")
         config = dataclasses.replace(self.config, device=str(pool.data.fields["train"].device))
         config = scaled(with_seconds(config, budget.amount), factor)
-        trained = train_stages(config, folder, say=lambda _: None, data=pool.data)
+        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, is_trial=is_trial)
         self.model = trained.model
         self.n_parameters = sum(p.numel() for p in trained.model.parameters())
         return trained.reports

@@ -6,7 +6,8 @@
       runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
-the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
+the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.  A trial is
+thrown away once it has its score, so it writes no weights: its seconds are those of steps and scores.
 
 The seconds of a budget are those of training: steps, scores, checkpoints, the timing of the first steps and, on a GPU,
 their recording.  Data, the building of the network and the judgement stay outside, and so does what a GPU compiles: a
@@ -194,8 +195,9 @@ def _trial(
     place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
     shutil.rmtree(place, ignore_errors=True)
     _clear(plan.device)
+    entry, budget = make(name, plan.system, plan.recipe, seed), TotalBudget("seconds", seconds)
     try:
-        report = make(name, plan.system, plan.recipe, seed).fit(pool, TotalBudget("seconds", seconds), place, factor)
+        report = entry.fit(pool, budget, place, factor, is_trial=True)
     except NumericalError:  # a learning rate that is too large; other failures have nothing to do with it
         return None
     finally:

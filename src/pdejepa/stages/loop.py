@@ -3,7 +3,7 @@
     step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
     every log_every steps:   a line in metrics.jsonl
     n_scores times:          score on valid; the best weights are kept
-    by time or steps:        a checkpoint; always at the end, and when asked to stop
+    by time or steps:        a checkpoint; always at the end, and when asked to stop; none in a trial (see `scratch`)
 
 A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
 upstream changed is refused.  On a CPU a resumed stage repeats every bit: the order of samples and all random numbers
@@ -39,6 +39,7 @@ from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
 from pdejepa.stages.run import append_line, read_lines, sync
 from pdejepa.stages.schedule import learning_rate_factor, score_steps
+from pdejepa.stages.scratch import Scratch
 from pdejepa.stages.weights import first_not_finite, gather, restore
 
 __all__ = ["Context", "run_stage"]
@@ -51,7 +52,9 @@ def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
     Raises CheckpointError (upstream changed, nothing usable), NumericalError (values that are not finite),
     ResourceError (disk full, a rank lost) and Interrupted; the latest checkpoint survives all of them.
     """
-    store = StageFolder(Path(folder), stage.settings.keep, context.say if context.rank == 0 else silent)
+    # Several ranks hand over their results in files.
+    kind = Scratch if context.is_trial and context.world == 1 else StageFolder
+    store = kind(Path(folder), stage.settings.keep, context.say if context.rank == 0 else silent)
     done = store.read_done()
     if done is not None:
         check_upstream(stage.name, done["upstream"], context.upstream)
@@ -122,7 +125,8 @@ class _Training:
                     self._save(is_better)
                 bar.advance()
                 if should_stop and not is_last:
-                    raise Interrupted(f"Stopping after step {self.done:,}; saved. Continue with the same command.")
+                    rest = "nothing of a trial is kept" if isinstance(self.store, Scratch) else "saved"
+                    raise Interrupted(f"Stopping after step {self.done:,}; {rest}. Continue with the same command.")
 
     def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""

@@ -21,6 +21,7 @@ from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, SolverEntry, fast
 from pdejepa.compare.report import cautions, error, ledger, markdown, plot, read_records, rows
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, DataError, Interrupted, NumericalError
+from pdejepa.stages import checkpoint
 
 CPU = torch.device("cpu")
 
@@ -62,7 +63,9 @@ class Known(Entry):
         self.card, self.history, self.n_parameters = METHOD_CARD, 3, 0
         self.seen: list[int] = []
 
-    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, Any]:
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+    ) -> dict[str, Any]:
         return {}
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
@@ -120,7 +123,7 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_trial_that_fails_loses(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Wild:
-        def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float) -> dict[str, dict[str, float]]:
+        def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, **_: Any) -> dict[str, Any]:
             if factor > 1:
                 raise NumericalError("loss is not finite")
             return {"fit": {"score": 1.0 / factor}}
@@ -132,11 +135,36 @@ def test_a_trial_that_fails_loses(pool: Pool, tmp_path: Path, monkeypatch: pytes
     assert [trial["score"] for trial in trials] == [pytest.approx(3.0), 1.0, None]
 
 
+@pytest.mark.parametrize("solver", ["fno", "lns", "pdejepa"])
+def test_trials_write_no_weights(solver: str, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stage, two stages that stand on each other, and the method itself."""
+    monkeypatch.setattr(checkpoint, "write_weights", lambda path, _: pytest.fail(f"wrote {path}"))
+    plan = Comparison("advection", (solver,), 90.0, tmp_path, recipe="tiny")
+    score = run._trial(plan, solver, 0, pool, tmp_path / "x", 1.0, 0.5)
+    assert score is not None
+    assert score > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
+    ends = []
+    for is_trial in (False, True):
+        entry = SolverEntry("lns", "tiny", 0)
+        report = entry.fit(pool, TotalBudget("steps", 12), tmp_path / str(is_trial), 1.0, is_trial)
+        assert entry.solver is not None
+        found = {stage: (part["steps"], part["score"], part["step_selected"]) for stage, part in report.items()}
+        ends.append((found, entry.solver.state_dict()))
+    assert ends[0][0] == ends[1][0]
+    assert all(torch.equal(value, ends[1][1][name]) for name, value in ends[0][1].items())
+    assert list(tmp_path.glob("False/*/final/weights.safetensors"))
+    assert not list(tmp_path.glob("True/**/*.safetensors"))
+
+
 def test_other_failures_are_no_matter_of_the_learning_rate(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stopped:
-        def fit(self, *_: Any) -> dict[str, Any]:
+        def fit(self, *_: Any, **__: Any) -> dict[str, Any]:
             raise Interrupted("stopped")
 
     monkeypatch.setattr(run, "make", lambda *_: Stopped())

@@ -55,6 +55,36 @@ def test_a_stage_learns_and_reports(tmp_path: Path) -> None:
     assert all(p.grad is None for p in stage.parameters())
 
 
+@pytest.mark.parametrize("select", ["best", "last"])
+def test_a_trial_ends_alike_and_writes_no_weights(select: Any, tmp_path: Path) -> None:
+    usual, trial = Toy(settings(select=select)), Toy(settings(select=select))
+    reports = [train(tmp_path / "usual", usual), train(tmp_path / "trial", trial, is_trial=True)]
+    for key in ("steps", "score", "step_selected"):
+        assert reports[0][key] == reports[1][key]
+    assert all(torch.equal(value, gather(usual.saved())[name]) for name, value in gather(trial.saved()).items())
+    assert {path.name for path in (tmp_path / "trial").iterdir()} == {"metrics.jsonl", "plan.json", "timings.jsonl"}
+
+
+def test_a_trial_selects_the_best_weights_and_not_later_ones(tmp_path: Path) -> None:
+    class Worsening(Toy):
+        scores: Iterator[float] = iter([0.25, 0.5, 0.75, 1.0])
+
+        def score(self) -> dict[str, float]:
+            return {"score": next(self.scores), "real": super().score()["score"]}
+
+    stage = Worsening()
+    assert train(tmp_path / "toy", stage, is_trial=True)["step_selected"] == 6
+    assert Toy.score(stage)["score"] == read_lines(tmp_path / "toy/metrics.jsonl")[3]["valid"]["real"]
+
+
+def test_a_trial_that_is_stopped_begins_anew(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="nothing of a trial is kept"):
+        train(tmp_path / "toy", Toy(disturb={7: lambda _: signal.raise_signal(signal.SIGINT)}), is_trial=True)
+    said: list[str] = []
+    assert train(tmp_path / "toy", said=said, is_trial=True)["steps"] == 24
+    assert said == ["Starting toy anew: nothing was saved yet. 8 steps are repeated."]
+
+
 def test_equal_runs_give_equal_files(plain: Path, tmp_path: Path) -> None:
     train(tmp_path / "toy", Toy(settings(save_every=0)))
     assert result(tmp_path / "toy") == result(plain)
