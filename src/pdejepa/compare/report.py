@@ -1,4 +1,7 @@
-"""Tables and a picture from the records of comparisons."""
+"""Tables and a picture from the records of comparisons.
+
+One table: one system, size of data, budget and device, and one data set, or the report is refused.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.compare.published import METHOD, published, reason
-from pdejepa.core.documents import markdown_table
+from pdejepa.core.documents import escaped, markdown_table
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import write_aside
 from pdejepa.evaluate.published import metric_of
@@ -32,16 +35,31 @@ LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may dif
 
 
 def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
-    """Records in files and folders, each solver's best first; DataError if there is none."""
+    """Records in files and folders, best first; DataError if there is none, or if their data differ."""
     found = []
     for place in places:
         for path in sorted(place.glob("*.json")) if place.is_dir() else [place]:
             record = json.loads(path.read_text())
             if isinstance(record, dict) and {"solver", "errors", "budget_seconds"} <= set(record):
-                found.append(record)
+                found.append({**record, "file": str(path)})
     if not found:
         raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
+    _check_data(found)
     return sorted(found, key=lambda r: (r["system"], r["budget_seconds"], error(r, "test") or 0.0))
+
+
+def _check_data(records: list[dict[str, Any]]) -> None:
+    """Refuse records of one system and size whose data differ; those of two devices may, in their last digits."""
+    first: dict[tuple[str, ...], dict[str, Any]] = {}
+    for record in records:
+        known = first.setdefault((record["system"], record["size"], record["device"]), record)
+        before, now = (str(one.get("data_hash") or "none") for one in (known, record))
+        if before != now:
+            raise DataError(
+                f"{known['file']} and {record['file']} cannot be in one report: expected the same data of "
+                f"{record['system']}, got data_hash {before[:12]} and {now[:12]}. Report them apart, or move the one "
+                "with the old data away and run its comparison again."
+            )
 
 
 def error(record: dict[str, Any], split: str) -> float | None:
@@ -83,13 +101,38 @@ def rows(records: list[dict[str, Any]]) -> Rows:
     return lines
 
 
-def cautions(records: list[dict[str, Any]]) -> list[str]:
-    """What a table does not show, where it shows less than it seems to."""
-    if not any(r["recipe"] == "tiny" for r in records):
+def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
+    """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
+    found = [*_commits(group), *_devices(group[0], records)]
+    if any(r["recipe"] == "tiny" for r in group):
+        found.append(
+            "Recipe tiny: the published solvers are shrunk to a few thousand parameters, for tests. This shows that "
+            "they run, not how good they are."
+        )
+    return found
+
+
+def _commits(group: list[dict[str, Any]]) -> list[str]:
+    """Which rows were measured with which code, if not all with the same."""
+    titles: dict[str, list[str]] = {}
+    for r in group:
+        commit, _, changed = (r.get("commit") or "unknown").partition("-")
+        titles.setdefault(f"{commit[:7]}-{changed}" if changed else commit[:7], []).append(r["title"])
+    if len(titles) < 2:
+        return []
+    words = "; ".join(f"{name}: {', '.join(dict.fromkeys(titles[name]))}" for name in titles)
+    return [f"Measured at different commits, so the code may differ. {words}."]
+
+
+def _devices(one: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[str]:
+    """Where else the same was measured: another table, because the same seconds are another number of steps there."""
+    same = [r for r in records if all(r[key] == one[key] for key in ("system", "size", "budget_seconds"))]
+    others = sorted({r["device"] for r in same} - {one["device"]})
+    if not others:
         return []
     return [
-        "Recipe tiny: the published solvers are shrunk to a few thousand parameters, for tests. This shows that they "
-        "run, not how good they are."
+        f"Also measured on {', '.join(others)}, in another table: the same seconds allow other numbers of steps there, "
+        "so errors and times of the two do not compare."
     ]
 
 
@@ -110,7 +153,7 @@ def markdown(records: list[dict[str, Any]]) -> str:
     """All tables and ledgers."""
     parts = []
     for title, group in groups(records).items():
-        parts += [f"**{title}**", markdown_table(HEAD, rows(group)), *cautions(group)]
+        parts += [f"**{title}**", markdown_table(HEAD, rows(group)), *map(escaped, cautions(group, records))]
         parts += [markdown_table(LEDGER, ledger(group))] if ledger(group) else []
     return "\n\n".join(parts) + "\n"
 

@@ -18,7 +18,7 @@ from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, SolverEntry, faster
-from pdejepa.compare.report import cautions, error, ledger, markdown, plot, read_records, rows
+from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, DataError, Interrupted, NumericalError
 from pdejepa.stages import checkpoint
@@ -224,7 +224,7 @@ def test_compiled_parts(pool: Pool) -> None:
 
 
 # ---- reports ---------------------------------------------------------------------------------------------------
-def _record(solver: str, test: float, system: str = "combined") -> dict[str, Any]:
+def _record(solver: str, test: float, system: str = "combined", **changes: Any) -> dict[str, Any]:
     errors = {"rel_l2": test, "rel_l2_joint": test / 2, "tail": test, "n": 3}
     return {
         "system": system,
@@ -243,7 +243,17 @@ def _record(solver: str, test: float, system: str = "combined") -> dict[str, Any
         "adapts": "none",
         "steps": {"fit": 1000},
         "learning_rate_factor": 3.0,
+        "commit": "1" * 40,
+        "data_hash": "a" * 64,
+        **changes,
     }
+
+
+def _read(folder: Path, *records: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records as a report finds them, in 0.json, 1.json, ..."""
+    for number, record in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(record))
+    return read_records(sorted(folder.glob("*.json")))
 
 
 def test_tables_and_picture(tmp_path: Path) -> None:
@@ -265,6 +275,52 @@ def test_tables_and_picture(tmp_path: Path) -> None:
 def test_gray_scott_is_judged_by_one_norm() -> None:
     assert error(_record("fno", 0.2, "gray_scott"), "test") == 0.1
     assert error(_record("fno", 0.2), "test") == 0.2
+
+
+@pytest.mark.parametrize("other", ["b" * 64, None])
+def test_other_data_are_refused(other: str | None, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        _read(tmp_path, _record("fno", 0.1), _record("lns", 0.2, budget_seconds=600.0, data_hash=other))
+    assert str(caught.value) == (
+        f"{tmp_path / '0.json'} and {tmp_path / '1.json'} cannot be in one report: expected the same data of combined, "
+        f"got data_hash aaaaaaaaaaaa and {'b' * 12 if other else 'none'}. Report them apart, or move the one with the "
+        "old data away and run its comparison again."
+    )
+
+
+def test_other_systems_and_sizes_have_other_data(tmp_path: Path) -> None:
+    others = (_record("fno", 0.1, "gray_scott", data_hash="b"), _record("fno", 0.1, size="tiny", data_hash="c"))
+    records = _read(tmp_path, _record("fno", 0.1), *others)
+    assert [len(group) for group in groups(records).values()] == [1, 1, 1]
+
+
+def test_every_budget_and_size_has_its_own_table(tmp_path: Path) -> None:
+    longer = [_record(name, 0.01, budget_seconds=600.0) for name in ("fno", "unisolver")]
+    records = _read(tmp_path, *longer, _record("fno", 0.1), _record("fno", 0.3, size="tiny", data_hash="c"))
+    tables = {title: [r["solver"] for r in group] for title, group in groups(records).items()}
+    assert tables == {
+        "combined, 180 s each, paper data, cpu": ["fno"],
+        "combined, 180 s each, tiny data, cpu": ["fno"],
+        "combined, 600 s each, paper data, cpu": ["fno", "unisolver"],
+    }
+    assert not any(cautions(group, records) for group in groups(records).values())
+
+
+def test_another_device_has_its_own_table_and_a_note(tmp_path: Path) -> None:
+    records = _read(tmp_path, _record("fno", 0.1), _record("cape", 0.1, device="NVIDIA H200", data_hash="b" * 64))
+    assert [len(group) for group in groups(records).values()] == [1, 1]
+    text = markdown(records)
+    assert text.count("Also measured on NVIDIA H200, in another table: the same seconds") == 1
+    assert text.count("Also measured on cpu, in another table") == 1
+
+
+def test_other_commits_are_noted(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [{}, {"seed": 1}, {"commit": "2" * 40 + "-changed"}, {"commit": ""}]
+    solvers = ("fno", "fno", "cape", "geps")
+    records = _read(tmp_path, *(_record(name, 0.1, **own) for name, own in zip(solvers, changes, strict=True)))
+    note = "Measured at different commits, so the code may differ. 1111111: FNO; 2222222-changed: CAPE; unknown: GEPS."
+    assert note in markdown(records)
+    assert cautions(records[:2]) == []
 
 
 def test_no_records(tmp_path: Path) -> None:

@@ -95,6 +95,6 @@ def _show(records: list[dict[str, Any]]) -> None:
     from pdejepa.core.documents import aligned
 
     for title, group in groups(records).items():
-        typer.echo("\n".join(("", title, aligned(HEAD, rows(group)), *cautions(group))))
+        typer.echo("\n".join(("", title, aligned(HEAD, rows(group)), *cautions(group, records))))
         if ledger(group):
             typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")
