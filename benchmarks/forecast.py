@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import statistics
 import sys
@@ -111,8 +112,14 @@ class Question:
             torch.cuda.synchronize(self.device)
 
 
-def measure(question: Question, label: str, batches: Sequence[int], patience: float) -> list[Row]:
-    """Rows of the surrogate and of all settings of the solver."""
+def measure(
+    question: Question, label: str, batches: Sequence[int], patience: float, limit: float = math.inf
+) -> list[Row]:
+    """Rows of the surrogate and of all settings of the solver, the cheapest grids first.
+
+    After `limit` seconds no further grid is tried: the fine ones that are then left out are rarely the fastest.
+    """
+    began = time.perf_counter()
     told = {"model": label, "system": question.system.name, "n": len(question.truth)}
     told["has_closed_form"] = not isinstance(question.system, SteppedSystem)
     told["repeat_first"] = question.still()
@@ -128,12 +135,16 @@ def measure(question: Question, label: str, batches: Sequence[int], patience: fl
         return found
 
     all_rows = rows("surrogate", question.model.details["weights_dtype"], question.surrogate())
-    is_first = True
-    for _, group in itertools.groupby(settings(question.system), lambda setting: (setting.dtype, setting.n)):
-        best, n_worse = [float("inf")] * len(batches), 0
+    reference, *others = settings(question.system)
+    all_rows += rows("reference", reference.label, question.solver(reference))
+    for group in by_grid(others):
+        if time.perf_counter() - began > limit:
+            print(f"  {label}: {limit:g} s are over; left out: {group[0].n} points and more", flush=True)
+            break
+        best, n_worse = [math.inf] * len(batches), 0
         for setting in group:
-            found = rows("reference" if is_first else "solver", setting.label, question.solver(setting))
-            is_first, all_rows = False, all_rows + found
+            found = rows("solver", setting.label, question.solver(setting))
+            all_rows += found
             is_faster = [row["seconds"] < 0.95 * before for row, before in zip(found, best, strict=True)]
             best = [min(row["seconds"], before) for row, before in zip(found, best, strict=True)]
             n_worse = 0 if any(is_faster) else n_worse + 1
@@ -143,6 +154,14 @@ def measure(question: Question, label: str, batches: Sequence[int], patience: fl
     for batch in batches:
         measure_in_turn(question, contenders(all_rows, batch), 10 * patience)
     return all_rows
+
+
+def by_grid(some: Sequence[Setting]) -> list[list[Setting]]:
+    """Settings of one grid and precision together, from the coarsest grid to the finest, single precision first."""
+    groups: dict[tuple[int, bool], list[Setting]] = {}
+    for setting in some:
+        groups.setdefault((setting.n, setting.dtype == torch.float64), []).append(setting)
+    return [groups[key] for key in sorted(groups)]
 
 
 def contenders(rows: Sequence[Row], batch: int) -> list[Row]:
@@ -255,6 +274,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=32, help="test trajectories")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--patience", type=float, default=1.0, help="seconds for the repeats of one measurement")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds per model; then no finer grid is tried")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
@@ -267,7 +287,7 @@ def main() -> None:
     report |= {"rows": [], "verdicts": []}
     for name in args.models:
         label = Path(name).name
-        rows = measure(Question(load(name, str(device)), args.n), label, args.batches, args.patience)
+        rows = measure(Question(load(name, str(device)), args.n), label, args.batches, args.patience, args.limit)
         report["rows"] += rows
         report["verdicts"] += [verdict(rows, batch) for batch in args.batches]
         if args.out:

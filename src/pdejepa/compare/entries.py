@@ -100,7 +100,8 @@ class MethodEntry(Entry):
     card = METHOD_CARD
 
     def __init__(self, system: str, recipe: str, seed: int) -> None:
-        self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed)
+        # The data of a comparison are the same for all, so nobody rescales trajectories.
+        self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed, amplitude="as_is")
         self.history = self.config.history
         self.model: Surrogate | None = None
 

@@ -92,6 +92,11 @@ def _training(details: dict[str, Any]) -> str:
         f"{_hash(details['data_hash'])}. Device: {details['device'] or 'not recorded'}; PyTorch {details['torch']}"
         f"{_commit(details['commit'])}."
     )
+    if details["statistics"].get("unit_ranges"):
+        text += (
+            " Fields are rescaled to rms 1 and back, and the parameters with them, which this equation allows: how "
+            "large a state is makes no difference by itself."
+        )
     if seconds:
         table = _table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
         text += f"\n\nSeconds of each part:\n\n{table}"

@@ -18,7 +18,7 @@ PAPER = PaperColumn(
     batch_4=64,
     warmup_4=50,
 )
-FAST = FastColumn(mask_scales=(0.12, 0.60))
+FAST = FastColumn(mask_scales=(0.12, 0.60), amplitude="unit")
 TINY = TinyColumn()
 
 

@@ -20,7 +20,7 @@ PAPER = PaperColumn(
     weight_decay_4=1e-4,
     warmup_4=50,
 )
-FAST = FastColumn()
+FAST = FastColumn(amplitude="unit")
 TINY = TinyColumn()
 
 

@@ -183,7 +183,6 @@ class TrainConfig:
     counts: dict[str, int] = field(default_factory=dict)
     switches: dict[str, Switch] = field(default_factory=dict)
     amplitude: Literal["as_is", "unit"] = "as_is"  # unit: trajectories rescaled to rms 1; see `models.amplitude`
-    tilt: float = 0.0  # how much more often sharp trajectories are trained on; see `stages.tilt`
     data: str = ""
     device: str = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -202,8 +201,6 @@ class TrainConfig:
             problems.append(f"stages must be named once and in order, got {', '.join(self.stages)}")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed must be from 0 to 2^63-1, got {self.seed}")
-        if not 0.0 <= self.tilt <= 10.0:
-            problems.append(f"tilt must be from 0 (all trajectories equally often) to 10, got {self.tilt}")
         if max(self.dynamics.uneven, self.polish.uneven) > 0 and (
             self.variant == "direct" or self.model.field.n_substeps == 1
         ):

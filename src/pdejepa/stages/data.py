@@ -24,7 +24,6 @@ from pdejepa.data.reader import Dataset
 from pdejepa.models.amplitude import at_unit_amplitude, check_scaling
 from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
 from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.tilt import sharpness, tilted
 from pdejepa.systems import System
 
 SPLITS = ("train", "valid")
@@ -54,11 +53,7 @@ class TrainingData:
 def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
     make = _read if config.data else _generate
-    data = normalised(*make(config, device, show), config.model.field.coordinate, config.amplitude)
-    if config.tilt > 0:
-        rows = tilted(sharpness(data.fields["train"]), config.tilt)
-        data.fields["train"], data.xi["train"] = data.fields["train"][rows], data.xi["train"][rows]
-    return data
+    return normalised(*make(config, device, show), config.model.field.coordinate, config.amplitude)
 
 
 def normalised(
