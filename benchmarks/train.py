@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pdejepa import recipes
 from pdejepa.core.config import load_config
-from pdejepa.core.device import pick_device
+from pdejepa.core.device import device_name, pick_device
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.common import MethodStage, Place
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = pick_device(args.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    name = device_name(device)
     report: dict[str, Any] = {"device": name, "torch": torch.__version__, "recipe": args.recipe, "set": args.set}
     report["rows"] = []
     report["peak_tflops"] = {

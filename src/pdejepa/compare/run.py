@@ -35,7 +35,7 @@ from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.entries import CARDS, NAMES, make
 from pdejepa.compare.protocol import judge, speed
-from pdejepa.core.device import used_memory
+from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
 from pdejepa.core.files import write_json
 from pdejepa.data.plan import build_system
@@ -95,8 +95,17 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
                     _clear(plan.device)  # here, where nothing of the failed training is held any more
                     continue
                 write_json(path, record)
-            records.append(json.loads(path.read_text()))
+            records.append(_read(path, plan))
     return records
+
+
+def _read(path: Path, plan: Comparison) -> dict[str, Any]:
+    """A record; one of another device is not an answer to what is asked now."""
+    record: dict[str, Any] = json.loads(path.read_text())
+    here = device_name(plan.device)
+    if record["device"] != here:
+        raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
+    return record
 
 
 def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
@@ -159,7 +168,7 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
         "parameters": entry.n_parameters,
         "peak_memory_bytes": memory,
         **speed(entry, pool, "test"),
-        "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else "cpu",
+        "device": device_name(plan.device),
         "torch": torch.__version__,
         "commit": commit(),
         "data_hash": pool.data.hash,

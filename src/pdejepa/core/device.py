@@ -24,6 +24,11 @@ T = TypeVar("T")
 SMALL = 200_000  # values
 
 
+def device_name(device: torch.device) -> str:
+    """What a record says it was measured on: the model of the GPU, or cpu."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
 def pick_device(name: str = "auto") -> torch.device:
     """Return the device for `auto`, `cpu`, `cuda` or `cuda:1`.
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from pdejepa import __version__
+from pdejepa.core.device import device_name
 from pdejepa.core.files import Damage, Entry, Manifest, sha256_file, write_json
 from pdejepa.data.plan import Piece
 from pdejepa.data.shard import ShardFile
@@ -142,9 +143,8 @@ class Journal:
 
 def describe_maker(device: torch.device, seconds: float) -> dict[str, Any]:
     """Which stack made a shard: equal bytes are promised only on an equal one."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {
-        "device": name,
+        "device": device_name(device),
         "seconds": round(seconds, 3),
         "pdejepa": __version__,
         "python": platform.python_version(),

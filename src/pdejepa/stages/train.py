@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pdejepa.core.device import pick_device, rank_and_world
+from pdejepa.core.device import device_name, pick_device, rank_and_world
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import write_json
 from pdejepa.core.seeds import derive_seed
@@ -116,7 +116,7 @@ class _Run:
         data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
         self._remember_data(data)
         model = self._build_model(data)
-        trained = Trained(model, self.config, data.hash, device=_device_name(self.device))
+        trained = Trained(model, self.config, data.hash, device=device_name(self.device))
         trained.seconds["data"] = time.monotonic() - begin
         for name in self._chain():
             self._stage(name, data, trained)
@@ -187,10 +187,6 @@ def _seeded(seed: int, what: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, what, "weights"))
         yield
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
