@@ -50,7 +50,8 @@ def test_a_model_of_ones_own(shipped: Path, tmp_path: Path, capsys: Printed) -> 
         assert "relative L2 error " in part
         assert "; repeating the observed frame " in part
         assert " ms, solver " in part
-    assert "\n  Inside the training ranges.\n" in inside
+    assert "\n  The model does not see the observed frames as they are" in inside  # it is not trained
+    assert "Extrapolating" not in inside
     assert "is above the training range [0, 4] (" in outside
     assert "the median of 3 calls after one to warm up" in out
     assert "Drawn to pdejepa-demo/demo.png and pdejepa-demo/demo.gif" in out

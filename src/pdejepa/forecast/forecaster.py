@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from pdejepa.core.errors import ParameterError
 from pdejepa.forecast import request
 from pdejepa.forecast.checkpoint import load_surrogate
 from pdejepa.forecast.locate import find_model
-from pdejepa.forecast.support import Support, judge
+from pdejepa.forecast.support import Support, judge, stronger, unlike
 from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
 
@@ -131,18 +131,26 @@ class Forecaster:
                 parts.append(self._run(u[part], rows[part], n_new, start, own))
         decoded, first_bad = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         n_observed = u.shape[1]
-        ranges, total = self.surrogate.statistics.ranges, n_observed + n_new
-        support = judge(self.system.named(rows), ranges, total, self.n_frames, field is not None)
+        total = n_observed + n_new
         return Forecast(
             fields=torch.cat((u, decoded[:, n_observed:]), 1),
             times=start + self.surrogate.conditioner.frame_gap * torch.arange(total, dtype=torch.float64),
             xi=rows.clone(),
             n_observed=n_observed,
             reconstruction=decoded[:, :n_observed],
-            support=support,
+            support=self._support(u, decoded[:, :n_observed], rows, total, field is not None),
             outcome=tuple(_outcome(frame, total) for frame in first_bad.tolist()),
             seconds=time.perf_counter() - began,
         )
+
+    def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
+        """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
+        model, statistics = self.surrogate, self.surrogate.statistics
+        found = judge(self.system.named(xi), statistics.ranges, n_frames, self.n_frames, has_own_forcing)
+        size, unit = model.sized(u, xi)
+        if statistics.unit_ranges and found.is_inside:
+            found = replace(found, places=(*found.places, *stronger(self.system.named(unit), statistics.unit_ranges)))
+        return replace(found, unlike=unlike(u / size, again / size, statistics.rms))
 
     def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:
         n = self.n_frames - n_observed if n_frames is None else n_frames

@@ -10,6 +10,7 @@ Letters: B rows, P parameters, M terms, N tokens, C channels, p patch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -45,6 +46,12 @@ class Statistics:
     latent_std: tuple[float, ...] = ()
     velocity_scale: float = 1.0
     unit_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def rms(self) -> float:
+        """Of the train split, over all channels."""
+        squares = [mean**2 + std**2 for mean, std in zip(self.mean, self.std, strict=True)]
+        return math.sqrt(sum(squares) / len(squares))
 
     def moments(self, ndim: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the channels as tensors (C,1..) that broadcast over *grid."""

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pdejepa import systems
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import MANIFEST_NAME, sha256_file
 from pdejepa.core.progress import progress
@@ -52,6 +53,8 @@ class TrainingData:
 
 def load_data(config: TrainConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
+    if config.amplitude == "unit":
+        check_scaling(systems.get(config.system))
     make = _read if config.data else _generate
     return normalised(*make(config, device, show), config.model.field.coordinate, config.amplitude)
 
@@ -81,7 +84,6 @@ def normalised(
 
 def _to_unit(system: System, fields: dict[str, Tensor], xi: dict[str, Tensor]) -> dict[str, Tensor]:
     """Divide fields in place by their size; their new parameters."""
-    check_scaling(system)
     found = {}
     for split, values in fields.items():
         size, found[split] = at_unit_amplitude(system, values, xi[split])

@@ -54,7 +54,7 @@ def test_where_nothing_can_be_pushed_the_forecast_is_longer() -> None:
     model = tiny.forecaster("wave_b")
     shown = show(model, outside_scene(model, 0))
     assert shown.result.fields.shape[1] == 30  # 25 and a fifth
-    assert shown.result.support.sentences == (
+    assert tiny.told(shown.result).sentences == (
         "Extrapolating: 30 frames in all, but the trajectories of the training data have 25.",
     )
     assert shown.truth.fields.shape[0] == 30

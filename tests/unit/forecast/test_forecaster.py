@@ -13,6 +13,7 @@ from pdejepa.core.device import full_precision
 from pdejepa.core.errors import DataError, ParameterError
 from pdejepa.forecast import forecaster as module
 from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.forecast.support import unlike
 from tests.unit.forecast import tiny
 
 
@@ -40,7 +41,7 @@ def test_every_system_forecasts(name: str) -> None:
     assert bool(torch.isfinite(result.fields).all())
     assert float((result.new[:, -1] - result.new[:, 0]).abs().amax()) > 0
     torch.testing.assert_close(result.times, system.times)
-    assert result.support.is_inside
+    assert tiny.told(result).is_inside
     assert result.xi.shape == (2, len(system.parameters))
     assert result.seconds > 0
 
@@ -200,9 +201,18 @@ def test_wrong_parameters(heat: Forecaster) -> None:
 
 def test_extrapolation_is_told(heat: Forecaster) -> None:
     result = heat.forecast(tiny.state(heat.system), diffusivity=50.0, n_frames=3)
-    assert result.support.sentences == (
+    assert tiny.told(result).sentences == (
         "Extrapolating: diffusivity 50 is above the training range [0.001, 5] (10x above).",
     )
+
+
+def test_frames_that_the_model_does_not_see_are_told(heat: Forecaster) -> None:
+    result = heat.forecast(tiny.state(heat.system, 3), diffusivity=1.0, n_frames=3)
+    assert not result.support.is_inside
+    (sentence,) = result.support.sentences
+    assert "frames of 3 of 3 rows as they are: encoded and decoded again they are off by " in sentence
+    seen = unlike(result.fields[:, :1], result.reconstruction, heat.surrogate.statistics.rms)
+    assert result.support.unlike == seen
 
 
 def test_no_gradients_and_no_side_effects(heat: Forecaster) -> None:

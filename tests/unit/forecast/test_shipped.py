@@ -55,3 +55,23 @@ def test_forecasts_repeat_the_recorded_errors(name: str) -> None:
     torch.testing.assert_close(
         metrics.rel_l2(guess, made.fields, observed).double(), expected, rtol=TOLERANCE, atol=0.0
     )
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_states_like_the_training_data_are_told_from_others(name: str) -> None:
+    model = pdejepa.load(name, device="cpu")
+    made = model.system.generate("test", N)
+    u = made.fields[:, : model.surrogate.history]
+    assert model.forecast(u, made.xi, n_frames=1).support.is_inside
+    noise = 0.2 * u.std() * torch.randn(u.shape, generator=torch.Generator().manual_seed(0))
+    assert f"of {N} of {N} rows" in model.forecast(u + noise, made.xi, n_frames=1).support.unlike
+    if not model.surrogate.statistics.unit_ranges:  # others do not mind the size
+        assert f"of {N} of {N} rows" in model.forecast(30 * u, made.xi, n_frames=1).support.unlike
+
+
+def test_a_large_state_makes_parameters_strong() -> None:
+    model = pdejepa.load("combined", device="cpu")
+    made = model.system.generate("test", 1)
+    result = model.forecast(30 * made.fields[:, 0], made.xi, n_frames=1)
+    assert not result.support.unlike  # it is of the right shape
+    assert "Extrapolating: advection at unit amplitude" in str(result.support)

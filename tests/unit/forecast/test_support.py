@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pdejepa import systems
-from pdejepa.forecast.support import Place, Support, judge
+from pdejepa.forecast.support import Place, Support, judge, stronger, unlike
 from tests.unit.forecast import tiny
 
 
@@ -99,3 +99,31 @@ def test_printing_it_says_it() -> None:
     assert str(inside) == "Inside the training ranges."
     assert str(outside) == " ".join(outside.sentences)
     assert "Extrapolating" in str(outside)
+
+
+def test_frames_are_judged_by_what_the_model_makes_of_them() -> None:
+    u = torch.ones(3, 2, 1, 8)
+    assert unlike(u, 1.09 * u, 1.0) == ""
+    again = torch.stack((u[0], 1.3 * u[1], 0.8 * u[2]))
+    assert unlike(again, u, 1.0).startswith("The model does not see the observed frames of 2 of 3 rows as they are")
+    assert "off by 20%" in unlike(u[:1], 0.8 * u[:1], 1.0)
+    assert "frames as they are" in unlike(u[:1], torch.full_like(u[:1], torch.nan), 1.0)  # of one row
+    nothing = torch.zeros(1, 1, 1, 8)  # compared with a hundredth of the training data
+    assert unlike(nothing, nothing + 9e-4, 1.0) == ""
+    assert unlike(nothing, nothing + 2e-3, 1.0) != ""
+
+
+def test_frames_make_a_request_one_outside() -> None:
+    found = Support((), 5, 5, ("Not checked: this.",), "Unlike.")
+    assert not found.is_inside
+    assert found.sentences == ("Unlike.", "Not checked: this.")
+
+
+def test_parameters_at_unit_amplitude() -> None:
+    ranges = {"alpha": (0.0, 1.0), "beta": (0.0, 2.0)}
+    named = {"alpha": torch.tensor([0.5, 3.0]), "beta": torch.tensor([-5.0, 1.0])}  # weaker is no matter
+    (place,) = stronger(named, ranges)
+    assert place.sentence == (
+        "Extrapolating in 1 of 2 rows: alpha at unit amplitude 3 is above the training range [0, 1] "
+        "(200% of its width above)."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 
 from pdejepa import systems
 from pdejepa.forecast.checkpoint import save_model
-from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.forecast.forecaster import Forecast, Forecaster
+from pdejepa.forecast.support import Support
 from pdejepa.models.condition import Statistics
 from pdejepa.models.config import DecoderConfig, EncoderConfig, FieldConfig, ModelConfig, ProjectorConfig
 from pdejepa.models.surrogate import Surrogate
@@ -68,6 +70,11 @@ def state(system: System, n: int = 1, seed: int = 0) -> torch.Tensor:
     coarse = torch.randn((n, len(system.fields), *[4] * system.ndim), generator=generator)
     mode = "linear" if system.ndim == 1 else "bilinear"
     return torch.nn.functional.interpolate(coarse, size=system.grid, mode=mode)
+
+
+def told(result: Forecast) -> Support:
+    """What is said of a request, but for the observed frames: an untrained model does not see them as they are."""
+    return replace(result.support, unlike="")
 
 
 def middle(system: System) -> dict[str, float]:
