@@ -148,8 +148,9 @@ class Forecaster:
         model, statistics = self.surrogate, self.surrogate.statistics
         found = judge(self.system.named(xi), statistics.ranges, n_frames, self.n_frames, has_own_forcing)
         size, unit = model.sized(u, xi)
-        if statistics.unit_ranges and found.is_inside:
-            found = replace(found, places=(*found.places, *stronger(self.system.named(unit), statistics.unit_ranges)))
+        if statistics.unit_ranges:
+            more = stronger(self.system.named(unit), statistics.unit_ranges, found.places)
+            found = replace(found, places=(*found.places, *more))
         return replace(found, unlike=unlike(u / size, again / size, statistics.rms))
 
     def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:

@@ -7,8 +7,7 @@ The many numbers of a forcing (forcing_*) are told in one sentence; numbers of o
 obey one law and share one range.  A longer horizon than that of the training data is an extrapolation too.
 
 The observed frames are judged by what the model itself makes of them, encoded and decoded again: states of the shipped
-models' test and out-of-distribution splits are off by 5 % at most, and noisy, offset or tenfold ones by
-14 % and more.
+models' test and out-of-distribution splits are off by 5 % at most, and noisy, offset or tenfold ones by 14 % and more.
 A model for unit amplitude sees no size; there a large state makes parameters strong, so those are judged once more.
 """
 
@@ -122,8 +121,9 @@ def judge(
     return Support(tuple(places), n_frames, trained_frames, unchecked if has_own_forcing else ())
 
 
-def stronger(named: Mapping[str, Tensor], ranges: Ranges) -> tuple[Place, ...]:
-    """The parameters {name: (B,)} at unit amplitude that are larger than in training."""
+def stronger(named: Mapping[str, Tensor], ranges: Ranges, known: tuple[Place, ...]) -> tuple[Place, ...]:
+    """The parameters {name: (B,)} at unit amplitude that are larger than in training, but for those known to be."""
+    named = {place.name: named[place.name] for place in known if place.side == "inside"}
     found = (_place(f"{name} at unit amplitude", values, ranges[name]) for name, values in named.items())
     return tuple(place for place in found if place.side == "above")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -122,8 +124,10 @@ def test_frames_make_a_request_one_outside() -> None:
 def test_parameters_at_unit_amplitude() -> None:
     ranges = {"alpha": (0.0, 1.0), "beta": (0.0, 2.0)}
     named = {"alpha": torch.tensor([0.5, 3.0]), "beta": torch.tensor([-5.0, 1.0])}  # weaker is no matter
-    (place,) = stronger(named, ranges)
+    known = tuple(Place(name, 0.0, *ends, "inside") for name, ends in ranges.items())
+    (place,) = stronger(named, ranges, known)
     assert place.sentence == (
         "Extrapolating in 1 of 2 rows: alpha at unit amplitude 3 is above the training range [0, 1] "
         "(200% of its width above)."
     )
+    assert stronger(named, ranges, (replace(known[0], side="above"), known[1])) == ()  # said already
