@@ -24,7 +24,7 @@ PARTS = (
     "reference",
     "parameters",
 )
-SLOW = ("vorticity", "heterns", "burgers", "wave_2d")  # their reference solutions take long
+SLOW = ("vorticity", "heterns", "burgers", "wave_2d", "gray_scott")  # their reference solutions take long
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in systems.NAMES]
 
 

@@ -420,6 +420,7 @@ def test_faults_of_a_foreign_folder(foreign: Path, capsys: Printed) -> None:
     assert f"{TEST}: t1_fields: this group is missing" in err
 
 
+@pytest.mark.slow
 def test_bytes_of_a_foreign_folder(foreign: Path, capsys: Printed) -> None:
     """Whatever is overwritten, the audit ends with a documented code."""
     rng = np.random.default_rng(0)

@@ -23,6 +23,7 @@ from tests.faults.generating import cut, flip, leftovers, manifest_bytes, run, s
 
 
 # ---- killed processes --------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_kill_minus_nine_in_mid_write_and_again(tmp_path: Path) -> None:
     out, straight = tmp_path / "killed", tmp_path / "straight"
     for n_finished in (1, 2):
