@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pdejepa import systems
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
+from pdejepa.models.amplitude import rescale
 from pdejepa.solve.outcome import Fields, Outcome
 from pdejepa.systems.base import MAX_ATTEMPTS, SteppedSystem, System, relative_l2
 
@@ -103,7 +104,7 @@ def rescaling_error(system: System, s: float = 1.7) -> float:
     u0, xi = system.sample("train", range(4))
     times = early(system)
     small = plain(system.solve(u0, xi, times=times))
-    large = plain(system.solve(s * u0, system.rescale(xi, torch.full_like(xi[:, 0], s)), times=times))
+    large = plain(system.solve(s * u0, rescale(system, xi, torch.full_like(xi[:, 0], s)), times=times))
     return float(relative_l2(large / s, small).max())
 
 

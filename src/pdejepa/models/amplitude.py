@@ -8,6 +8,9 @@ Letters: B rows, T frames, C channels, P parameters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
 from pdejepa.core.errors import ConfigError
@@ -24,11 +27,20 @@ def at_unit_amplitude(system: System, fields: Tensor, xi: Tensor) -> tuple[Tenso
     """What to divide the fields by, (B,1,1,1..) in their dtype, and the parameters (B,P) of the divided fields."""
     size = amplitude(fields)
     divisor = size.to(fields.dtype).reshape(-1, *[1] * (fields.ndim - 1))
-    return divisor, system.rescale(xi, 1.0 / size.to(xi.device))
+    return divisor, rescale(system, xi, 1.0 / size)
 
 
-def check_scaling(system: System) -> None:
+def rescale(system: System, xi: Tensor, s: Tensor) -> Tensor:
+    """Parameters (B,P) under which s u solves the equation, if u does under xi; s (B,) is positive."""
+    powers = check_scaling(system)
+    columns = [values * s.to(xi) ** powers.get(name, 0) for name, values in system.named(xi).items()]
+    return torch.stack(columns, 1)
+
+
+def check_scaling(system: System) -> Mapping[str, int]:
+    """The powers of a rescaling; ConfigError if the equation allows none."""
     if system.structure.scaling is None:
         raise ConfigError(
             f"amplitude=unit needs an equation whose solutions can be rescaled; {system.name} has none. Use as_is."
         )
+    return system.structure.scaling

@@ -174,14 +174,6 @@ class System(ABC):
         """(B,P) -> {name: (B,)}."""
         return dict(zip(self.parameter_names, xi.unbind(1), strict=True))
 
-    def rescale(self, xi: Tensor, s: Tensor) -> Tensor:
-        """Parameters (B,P) under which s u solves the equation, if u does under xi; s (B,) is positive."""
-        powers = self.structure.scaling
-        if powers is None:
-            raise ConfigError(f"{self.name}: solutions cannot be rescaled.")
-        columns = [values * s.to(xi) ** powers.get(name, 0) for name, values in self.named(xi).items()]
-        return torch.stack(columns, 1)
-
     # ---- random laws ---------------------------------------------------------------------------------------
     def sample(
         self,
