@@ -83,28 +83,34 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
             say(f"{CARDS[name].title}: skipped, it makes representations and no forecasts")
     if not forecasters:
         raise ConfigError("none of the solvers makes forecasts")
-    pool: Pool | None = None
-    records = []
-    for seed in range(plan.seeds):
-        for name in forecasters:
-            path = plan.out / f"{plan.name(name, seed)}.json"
-            if not path.exists():
-                pool = pool or _pool(plan, say)
-                record = _tried(plan, name, seed, pool, say)
-                if record is None:
-                    _clear(plan.device)  # here, where nothing of the failed training is held any more
-                    continue
-                write_json(path, record)
-            records.append(_read(path, plan))
-    return records
+    turns = [(seed, name) for seed in range(plan.seeds) for name in forecasters]
+    places = [(seed, name, plan.out / f"{plan.name(name, seed)}.json") for seed, name in turns]
+    pool = None if all(path.exists() for *_, path in places) else _pool(plan, say)
+    known = {path: _read(path, plan, pool) for *_, path in places if path.exists()}  # refused now, not hours later
+    for seed, name, path in places:
+        if path in known:
+            continue
+        assert pool is not None
+        record = _tried(plan, name, seed, pool, say)
+        if record is None:
+            _clear(plan.device)  # here, where nothing of the failed training is held any more
+            continue
+        write_json(path, record)
+        known[path] = json.loads(path.read_text())
+    return [known[path] for *_, path in places if path in known]
 
 
-def _read(path: Path, plan: Comparison) -> dict[str, Any]:
-    """A record; one of another device is not an answer to what is asked now."""
+def _read(path: Path, plan: Comparison, pool: Pool | None) -> dict[str, Any]:
+    """A record; one of another device, or of other data, is not an answer to what is asked now."""
     record: dict[str, Any] = json.loads(path.read_text())
     here = device_name(plan.device)
     if record["device"] != here:
         raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
+    if pool is not None and record["data_hash"] != pool.data.hash:
+        raise ConfigError(
+            f"{path} was measured on other data (hash {record['data_hash'][:12]}, now {pool.data.hash[:12]}). "
+            "Use another --out, or remove it."
+        )
     return record
 
 

@@ -19,8 +19,9 @@ from pdejepa.stages.distributed import ask_rank_zero
 from pdejepa.stages.settings import Budget, TrainingConfig
 
 PLAN = "plan.json"
-N_WARM, N_TIMED = 4, 10  # steps of the probe, each time one of every kind; the first ones also compile
+N_WARM, N_TIMED = 4, 12  # steps of the probe, each time some of every kind; the first ones also compile
 WARM_SHARE, PROBE_SHARE = 0.5, 0.2  # of the budget: when to stop warming up, and timing, early
+ENOUGH_SHARE = 0.01  # of the budget: until then quick steps are timed again and again, since a few are mostly noise
 PROBE_STEPS = 1000  # what the probe tells the stage as number of steps, which nobody knows yet
 
 clock = time.monotonic
@@ -105,7 +106,7 @@ def measure_steps(settings: TrainingConfig, work: Work) -> int:
     begun, seconds = clock(), settings.budget.seconds
     _repeat(work.step, N_WARM, begun + WARM_SHARE * seconds)
     warm = clock()
-    step_s = _timed(work, lambda: _repeat(work.step, N_TIMED, warm + PROBE_SHARE * seconds))
+    step_s = _timed(work, lambda: _rounds(work.step, warm + ENOUGH_SHARE * seconds, warm + PROBE_SHARE * seconds))
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
     save_s = _timed(work, work.save)
     left = seconds - (clock() - begun)
@@ -125,6 +126,14 @@ def _repeat(action: Callable[[int, int], object], n: int, until: float) -> int:
         if ask_rank_zero(lambda: int(clock() >= until)):
             return number + 1
     return n
+
+
+def _rounds(action: Callable[[int, int], object], enough: float, until: float) -> int:
+    """Rounds of N_TIMED actions, at least one, until the clock says `enough`; return how many actions."""
+    done = _repeat(action, N_TIMED, until)
+    while not ask_rank_zero(lambda: int(clock() >= enough)):
+        done += _repeat(action, N_TIMED, until)
+    return done
 
 
 def _timed(work: Work, action: Callable[[], object]) -> float:

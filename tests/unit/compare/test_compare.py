@@ -119,6 +119,10 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sum(record["steps"].values()) > 1
     monkeypatch.setattr(run, "_one", lambda *_: pytest.fail("it was done already"))
     assert compare(plan, said.append) == records
+    finer = systems.get("advection", n_points=64)
+    monkeypatch.setattr(run, "build_system", lambda *_: finer)
+    with pytest.raises(ConfigError, match="was measured on other data"):  # before anybody else is trained
+        compare(dataclasses.replace(plan, solvers=("dpot", "fno")), said.append)
     monkeypatch.setattr(run, "device_name", lambda _: "a GPU")
     with pytest.raises(ConfigError, match="was measured on cpu, this is a GPU"):
         compare(plan, said.append)
@@ -189,13 +193,13 @@ def test_one_that_fails_leaves_the_others_their_turn(
     def one(plan: Comparison, name: str, *_: Any) -> dict[str, Any]:
         if name in failures:
             raise failures[name]
-        return {"solver": name, "device": "cpu"}
+        return {"solver": name, "device": "cpu", "data_hash": pool.data.hash}
 
     monkeypatch.setattr(run, "_pool", lambda *_: pool)
     monkeypatch.setattr(run, "_one", one)
     said: list[str] = []
     plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), 90.0, tmp_path)
-    assert compare(plan, said.append) == [{"solver": "dpot", "device": "cpu"}]
+    assert [record["solver"] for record in compare(plan, said.append)] == ["dpot"]
     assert [line.split(":")[0] for line in said] == ["FNO", "LNS", "CAPE"]
     assert "out of memory" in said[0]
     assert "a mistake" in said[1]
