@@ -94,6 +94,30 @@ def run(solver: Baseline, place: str, n_frames: int = 3, rows: Tensor | None = N
         return solver.rollout(data.fields["train"][rows, : solver.card.history], state, n_frames, draws)
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_stages_in_bfloat16_learn_what_float32_would(place: str) -> None:
+    """What a GPU does for stages that ask for it, on a CPU: the same loss, and finite gradients, up to rounding."""
+    found = 0
+    for name in NAMES:
+        for stage, part in zip(stages(name, place), made(name, place)[1].stages, strict=True):
+            if part.precision == "fp32":
+                continue
+            shake(stage.solver)
+            choose_trained(stage)
+            batch, losses = stage.batch(0, 10), []
+            for enabled in (False, True):
+                stage.zero_grad()
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                    loss = stage(batch)["loss"]
+                loss.backward()
+                losses.append(float(loss.detach()))
+                assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in stage.solver.parameters()), name
+            assert losses[1] == pytest.approx(losses[0], rel=0.03), name
+            assert losses[1] != losses[0], name  # it was another precision indeed
+            found += 1
+    assert found
+
+
 @pytest.mark.parametrize("name", ["geps", "mpp"])
 def test_timed_steps_are_typical_and_known_from_the_warm_up(name: str) -> None:
     """Their windows differ from step to step, and a new length has to be recorded first."""

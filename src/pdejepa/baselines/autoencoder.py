@@ -20,6 +20,9 @@ from pdejepa.baselines.lift import Resize
 from pdejepa.baselines.task import Task
 
 Padding = Literal["circular", "zeros", "reflect"]
+# Maps of 64 channels stay below 2^24 values: beyond, a convolution on lines gave wrong values (see `models.decoder`),
+# and attention along axes would need tens of gigabytes.
+MOST_POINTS = 250_000
 
 
 def conv(
@@ -143,9 +146,15 @@ class AxisAttention(nn.Module):
 
 
 # ---- frames ------------------------------------------------------------------------------------------------------
-def per_frame(network: nn.Module, u: Tensor) -> Tensor:
+def per_frame(network: nn.Module, u: Tensor, grid: tuple[int, ...]) -> Tensor:
     """Apply a network (n,C,...) -> (n,...) to every frame of (B,T,C,...)."""
-    return network(u.flatten(0, 1)).unflatten(0, u.shape[:2])
+    return in_parts(network, u.flatten(0, 1), grid).unflatten(0, u.shape[:2])
+
+
+def in_parts(network: nn.Module, x: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """A network on frames or latents (n,...) of fields on a grid, a moderate number of points at a time."""
+    parts = [network(part) for part in x.split(max(1, MOST_POINTS // math.prod(grid)))]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def working_grid(task: Task, largest: int) -> tuple[tuple[int, ...], Resize]:

@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,11 +47,16 @@ class Window:
 
 @dataclass(frozen=True)
 class StageRecipe:
-    """How one stage is trained; `share`: its part of a budget that is given for all stages together."""
+    """How one stage is trained.
+
+    share: its part of a budget that is given for all stages together.  precision: on a GPU; networks of matrices and
+    attention gain from bf16, what transforms to wave numbers does not.
+    """
 
     name: str
     training: TrainingConfig
     share: float = 1.0
+    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 @dataclass(frozen=True)

@@ -62,12 +62,13 @@ class LanguageModel(nn.Module):
         n, start = tokens.shape[1], cache.filled[0] if cache is not None and cache.filled else 0
         angles = torch.arange(start, start + n, device=tokens.device)[:, None] * self.rates  # (n,d/2)
         rotary = (angles.cos().float()[None, None], angles.sin().float()[None, None])
+        is_first = n > 1 and start == 0
         mask = None
-        if n > 1:
+        if n > 1 and not is_first:
             mask = torch.ones(n, start + n, dtype=torch.bool, device=tokens.device).tril(start)
         x = self.embedding(tokens)
         for number, block in enumerate(self.blocks):
-            x = block(x, mask=mask, rotary=rotary, cache=cache, number=number)
+            x = block(x, mask=mask, rotary=rotary, cache=cache, number=number, is_causal=is_first)
         return self.head(self.norm(x))
 
     def sample(

@@ -175,22 +175,23 @@ class Enma(Baseline):
         if name == "tiny":
             model, batch = EnmaConfig(4, 4, 2, 16, 5e-4, 24, 1, 2, 32, 16, 1, 4, 2, 2), 8
         epochs = (500, 1000) if task.system.name == "vorticity" else (200, 300)
+        warmup = (0.05, 0.1) if name == "fast" else (0.01, 0.01)  # of a short training, to have as many steps
         autoencode = TrainingConfig(
             budget=BUDGETS[name](epochs[0]),
             batch=32 if name != "tiny" else 8,
             optimiser=OptimiserConfig(lr=1e-3, weight_decay=1e-3, clip=1.0),
-            schedule=ScheduleConfig(kind="cosine", warmup=0.01, final=1e-2),
+            schedule=ScheduleConfig(kind="cosine", warmup=warmup[0], final=1e-2),
             n_scores=5,
         )
         dynamics = TrainingConfig(
             budget=BUDGETS[name](epochs[1]),
             batch=batch,
             optimiser=OptimiserConfig(lr=1e-3, betas=(0.9, 0.95), weight_decay=1e-4, clip=1.0),
-            schedule=ScheduleConfig(kind="cosine", warmup=0.01, final=1e-2),
+            schedule=ScheduleConfig(kind="cosine", warmup=warmup[1], final=1e-2),
             n_scores=3,
         )
-        stages = (StageRecipe("autoencode", autoencode, epochs[0]), StageRecipe("dynamics", dynamics, epochs[1]))
-        return Recipe(model, stages)
+        first = StageRecipe("autoencode", autoencode, epochs[0])
+        return Recipe(model, (first, StageRecipe("dynamics", dynamics, epochs[1], precision="bf16")))
 
     # ---- training ----------------------------------------------------------------------------------------------
     def trained(self, stage: str) -> dict[str, nn.Module]:
@@ -231,13 +232,15 @@ class Enma(Baseline):
         c = self.dynamics.conditions(*(x.flatten(0, 1) for x in (h, z, is_masked))).unflatten(0, z.shape[:2])
         eps, r = batch["noise"], batch["time"]
         z_r = (1 - r[..., None]) * eps + r[..., None] * z
-        error = (self.dynamics.head(z_r, r, c) - (z - eps)).square().mean(-1)  # (B,T,N)
+        with torch.autocast(z.device.type, enabled=False):  # the error of a velocity is small beside it
+            error = (self.dynamics.head(z_r, r, c.float()) - (z - eps)).square().mean(-1)  # (B,T,N)
         return (error * is_masked).sum() / is_masked.sum()
 
     # ---- latents -----------------------------------------------------------------------------------------------
     def posterior(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance (B,T,N,D) of frames (B,T,C,*grid) on the working grid."""
-        x = self.encoder(u.transpose(1, 2)).flatten(3).permute(0, 2, 3, 1)  # (B,T,N,2D)
+        """Mean and log variance (B,T,N,D) of frames (B,T,C,*grid) on the working grid, in float32 always."""
+        with torch.autocast(u.device.type, enabled=False):
+            x = self.encoder(u.transpose(1, 2)).flatten(3).permute(0, 2, 3, 1)  # (B,T,N,2D)
         mean, log_var = x.chunk(2, -1)
         return mean, log_var.clamp(-20.0, 10.0)
 

@@ -41,6 +41,7 @@ from pdejepa.stages.weights import gather, restore
 Unit = Literal["seconds", "steps", "samples", "flops"]
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
 N_SCORED = 64  # trajectories of valid that a score looks at
+N_DRAWN = 3  # frames of a score that have to be drawn
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,14 @@ class FitStage(Stage):
     def score(self) -> dict[str, float]:
         """Error of whole rollouts on valid, in the last stage of a forecaster; the loss elsewhere.
 
-        Codes of environments are known for train only, so solvers that fit codes are judged by their loss there; those
-        that draw their forecasts, which takes longer than many steps, by their loss on valid.
+        Codes of environments are known for train only, so solvers that fit codes are judged by their loss there.  Those
+        that draw their forecasts, which takes long, forecast few frames: losses in latents of their own would prefer
+        an autoencoder that keeps little, because little is easy to predict.
         """
         card = self.solver.card
         if card.adapts == "gradient":
             return {"score": self._loss("train")}
-        rolls = card.is_forecaster and not card.is_stochastic and self.name == card.stages[-1]
+        rolls = card.is_forecaster and self.name == card.stages[-1]
         return {"score": self._rollout_error() if rolls else self._loss("valid")}
 
     def _loss(self, split: str) -> float:
@@ -141,9 +143,12 @@ class FitStage(Stage):
         return sum(losses) / len(rows)
 
     def _rollout_error(self) -> float:
-        data, history = self.pool.data, self.solver.card.history
-        errors = []
-        rows = torch.arange(min(N_SCORED, data.n("valid")), device=self.place.device)
+        data, card = self.pool.data, self.solver.card
+        history, n_frames = card.history, data.n_frames
+        errors, n_rows = [], N_SCORED
+        if card.is_stochastic:
+            n_frames, n_rows = min(n_frames, history + N_DRAWN), N_SCORED // 2
+        rows = torch.arange(min(n_rows, data.n("valid")), device=self.place.device)
         for part in in_pieces(len(rows), 32):
             own, draws = rows[part], generator(self.place.device, self.seed, self._word, "score")
             support = None
@@ -151,8 +156,8 @@ class FitStage(Stage):
                 picks = torch.zeros((len(own), 1), device=own.device)
                 support = data.fields["valid"][self.pool.support("valid", own, 1, picks)]
             state = self.solver.adapt(support, data.xi["valid"][own], draws)
-            u = data.fields["valid"][own]
-            u_hat = self.solver.rollout(u[:, :history], state, data.n_frames - history, draws)
+            u = data.fields["valid"][own, :n_frames]
+            u_hat = self.solver.rollout(u[:, :history], state, n_frames - history, draws)
             errors.append(relative_error(u_hat, u[:, history:]))
         return float(torch.cat(errors).mean())
 
@@ -166,11 +171,11 @@ def fit(
     seed: int = 0,
     say: Callable[[str], object] = silent,
     show_progress: bool = False,
-    is_trial: bool = False,
+    in_memory: bool = False,
 ) -> dict[str, Any]:
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
-    is_trial: it will be thrown away, so no weights are written.
+    in_memory: no weights are written, and it cannot be resumed.
     """
     device, report = pool.data.fields["train"].device, {}
     upstream, begun = {"data": pool.data.hash}, time.monotonic()
@@ -186,7 +191,8 @@ def fit(
             seed=seed,
             upstream=dict(upstream),
             record=solver.card.can_record,
-            is_trial=is_trial,
+            precision=stage_recipe.precision if device.type == "cuda" else "fp32",
+            in_memory=in_memory,
             say=say,
             show_progress=show_progress,
         )

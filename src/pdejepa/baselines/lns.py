@@ -215,11 +215,17 @@ class Lns(Baseline):
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         u = batch["u"]
         if stage == "autoencode":
-            return {"loss": relative_l2(per_frame(self.decoder, per_frame(self.encoder, u)), u)}
+            return {"loss": relative_l2(self._decoded(self._encoded(u)), u)}
         with torch.no_grad():
-            z = per_frame(self.encoder, u)  # (B,1+K,D,*sites)
+            z = self._encoded(u)  # (B,1+K,D,*sites)
         z_hat = self.rolled(z[:, 0], self.standardised(batch["xi"]), z.shape[1] - 1)
         return {"loss": nn.functional.smooth_l1_loss(z_hat, z[:, 1:])}
+
+    def _encoded(self, u: Tensor) -> Tensor:
+        return per_frame(self.encoder, u, self.task.grid)  # (B,T,D,*sites)
+
+    def _decoded(self, z: Tensor) -> Tensor:
+        return per_frame(self.decoder, z, self.task.grid)  # (B,T,C,*grid)
 
     def rolled(self, z: Tensor, xi: Tensor, n: int) -> Tensor:
         """The next n latents (B,n,D,*sites)."""
@@ -238,11 +244,11 @@ class Lns(Baseline):
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
         if n_frames == 0:
             return u_hist[:, :0]
-        return per_frame(self.decoder, self.rolled(self.encoder(u_hist[:, -1]), state["xi"], n_frames))
+        return self._decoded(self.rolled(self.encoder(u_hist[:, -1]), state["xi"], n_frames))
 
     def encode(self, u: Tensor) -> Tensor:
         """(B,T,N,D)."""
-        return per_frame(self.encoder, u).flatten(3).transpose(2, 3)
+        return self._encoded(u).flatten(3).transpose(2, 3)
 
 
 SOLVER = Lns

@@ -150,8 +150,12 @@ class TokenAttention(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: Cache | None = None,
         number: int = 0,
+        is_causal: bool = False,
     ) -> Tensor:
-        """x (B,n,width); mask (n, n or all with the cached) True where to look; rotary cos and sin (1,1,n,d/2)."""
+        """x (B,n,width); mask (n, n or all with the cached) True where to look; rotary cos and sin (1,1,n,d/2).
+
+        is_causal: the mask of a text that begins here, which need not be written down, and takes half of the work.
+        """
         q, k, v = self.qkv(x).chunk(3, -1)
         if self.q_bias is not None and self.v_bias is not None:
             q, v = q + self.q_bias, v + self.v_bias
@@ -161,7 +165,7 @@ class TokenAttention(nn.Module):
             q, k = rotate(q, *rotary), rotate(k, *rotary)
         if cache is not None:
             k, v = cache.extended(number, k, v)
-        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B,K,n,d)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal)
         return self.out(y.transpose(1, 2).flatten(2))  # (B,n,width)
 
 
@@ -195,12 +199,13 @@ class TokenBlock(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: Cache | None = None,
         number: int = 0,
+        is_causal: bool = False,
     ) -> Tensor:
         if modulation is None:
-            x = x + self.attention(self.norm1(x), mask, rotary, cache, number)
+            x = x + self.attention(self.norm1(x), mask, rotary, cache, number, is_causal)
             return x + self.ffn(self.norm2(x))
         shift1, scale1, gate1, shift2, scale2, gate2 = modulation
-        x = x + gate1 * self.attention(modulate(self.norm1(x), shift1, scale1), mask, rotary, cache, number)
+        x = x + gate1 * self.attention(modulate(self.norm1(x), shift1, scale1), mask, rotary, cache, number, is_causal)
         return x + gate2 * self.ffn(modulate(self.norm2(x), shift2, scale2))
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pdejepa import baselines, recipes
 from pdejepa.baselines.base import Baseline, Recipe
@@ -28,7 +29,7 @@ from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.batches import generator
 from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.settings import TrainingConfig
+from pdejepa.stages.settings import Budget, TrainingConfig
 from pdejepa.stages.train import train_stages, with_seconds
 
 METHOD_CARD = Card(
@@ -52,16 +53,20 @@ class Entry(ABC):
 
     @abstractmethod
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
     ) -> dict[str, Any]:
         """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
 
-        is_trial: it will be thrown away, so no weights are written.
+        in_memory: no weights are written, and it cannot be resumed.
         """
 
     @abstractmethod
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         """Fields in physical units, the observed frames u (B,H,C,*grid) first."""
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """What was trained."""
 
     def has_compiled_parts(self, pool: Pool) -> bool:
         """Whether a GPU compiles parts of it before it trains."""
@@ -77,13 +82,17 @@ class SolverEntry(Entry):
         self.solver: Baseline | None = None
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
     ) -> dict[str, Any]:
         recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
         self.solver = build(self.kind, recipe, pool, self.seed)
         self.n_parameters = sum(p.numel() for p in self.solver.parameters())
         self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
-        return fit(self.solver, recipe, pool, folder, budget, self.seed, is_trial=is_trial)
+        return fit(self.solver, recipe, pool, folder, budget, self.seed, in_memory=in_memory)
+
+    def network(self) -> nn.Module:
+        assert self.solver is not None
+        return self.solver
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         assert self.solver is not None
@@ -106,20 +115,27 @@ class MethodEntry(Entry):
         self.model: Surrogate | None = None
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
     ) -> dict[str, Any]:
-        if budget.unit != "seconds":
-            raise ConfigError(f"{self.card.title} is compared by seconds; got a budget in {budget.unit}.")
+        if budget.unit not in ("seconds", "steps"):
+            raise ConfigError(f"{self.card.title} takes budgets in seconds or steps; got one in {budget.unit}.")
         config = dataclasses.replace(self.config, device=str(pool.data.fields["train"].device))
-        config = scaled(with_seconds(config, budget.amount), factor)
-        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, is_trial=is_trial)
+        config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_steps(config, budget.amount)
+        config = scaled(config, factor)
+        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, in_memory=in_memory)
         self.model = trained.model
         self.n_parameters = sum(p.numel() for p in trained.model.parameters())
         return trained.reports
 
+    def network(self) -> nn.Module:
+        assert self.model is not None
+        return self.model
+
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         assert self.model is not None
-        result = Forecaster(self.model, {}, u.device).forecast(u, xi, n_frames=n_frames)
+        forecaster = Forecaster(self.model, {}, u.device)
+        forecaster.takes_finer_steps = False  # a rule that was found on the very splits that are judged here
+        result = forecaster.forecast(u, xi, n_frames=n_frames)
         first_bad = torch.tensor([-1 if row.first_bad is None else row.first_bad for row in result.outcome])
         return Answer(result.fields.to(u.device), first_bad, 0.0, result.seconds)
 
@@ -138,9 +154,19 @@ def faster(recipe: Recipe, factor: float) -> Recipe:
 
 def scaled(config: TrainConfig, factor: float) -> TrainConfig:
     """The same for the method."""
+    return _each_stage(config, lambda training: _scaled(training, factor))
+
+
+def with_steps(config: TrainConfig, steps: float) -> TrainConfig:
+    """The method with a number of steps for all stages together, shared out evenly."""
+    budget = Budget(steps=max(1, round(steps / len(config.stages))))
+    return _each_stage(config, lambda training: dataclasses.replace(training, budget=budget))
+
+
+def _each_stage(config: TrainConfig, change: Callable[[TrainingConfig], TrainingConfig]) -> TrainConfig:
     for name in config.stages:
         stage = getattr(config, name)
-        stage = dataclasses.replace(stage, training=_scaled(stage.training, factor))
+        stage = dataclasses.replace(stage, training=change(stage.training))
         config = dataclasses.replace(config, **{name: stage})
     return config
 

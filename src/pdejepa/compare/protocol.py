@@ -23,6 +23,7 @@ from pdejepa.compare.entries import Entry
 from pdejepa.compare.published import METHOD
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.protocol import UNSTABLE
+from pdejepa.evaluate.published import metric_of
 from pdejepa.stages.batches import in_pieces
 
 BLOCK = 32  # trajectories forecast together when speed is measured, and the fewest when errors are
@@ -35,13 +36,15 @@ N_REPEATS = 3
 def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[str, Any]:
     """Errors of a competitor on a split of the pool."""
     n = pool.data.n(split)
-    start, tail, joint, bad = [], [], [], 0
+    start, tail, joint, repeated, bad = [], [], [], [], 0
+    headline = getattr(metrics, metric_of(pool.task.system.name))
     for part in in_pieces(n, _block(pool.task.grid)):
         rows = torch.arange(part.start, part.stop, device=pool.data.fields[split].device)
         u, xi, support = _inputs(entry, pool, split, rows)
         answer = entry.forecast(u[:, : _least(entry)], xi, u.shape[1] - _least(entry), support)
         start.append(_counted(metrics.rel_l2(answer.fields, u, _least(entry))))
         joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, _least(entry))))
+        repeated.append(_counted(headline(u[:, :1].expand_as(u), u, 1)))
         bad += int((answer.first_bad >= 0).sum())
         if entry.history > _least(entry):
             answer = entry.forecast(u[:, : entry.history], xi, u.shape[1] - entry.history, support)
@@ -53,6 +56,7 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
         "median": float(errors.median()),
         "tail": float(torch.cat(tail).mean()),
         "tail_from": longest_history,
+        "repeat_first": float(torch.cat(repeated).mean()),
         "n": n,
         "n_diverged": bad,
         "trajectories": [float(value) for value in errors],

@@ -2,18 +2,19 @@
 
     DIR/
       combined-fno-fast-paper-180s-s0.json           system, solver, recipe, size of data, budget, seed: errors and cost
-      runs/combined-fno-fast-paper-180s-s0/          its training
+      runs/combined-fno-fast-paper-180s-s0/          its training: metrics, and the weights in the end
       runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
-the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.  A trial is
-thrown away once it has its score, so it writes no weights: its seconds are those of steps and scores.
+the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
 
-The seconds of a budget are those of training: steps, scores, checkpoints, the timing of the first steps and, on a GPU,
-their recording.  Data, the building of the network and the judgement stay outside, and so does what a GPU compiles: a
-competitor with compiled parts first trains for a second that is thrown away.
+The seconds of a budget are those of training: steps, scores, the timing of the first steps and, on a GPU, their
+recording.  Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred million
+parameters would take a large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts
+first trains for a few steps that are thrown away.
 
-A competitor that fails is named and left out, and the others go on; the same command tries it again.
+A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
+interrupted begins anew, with the learning rate that was found.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
 from pdejepa.core.files import write_json
 from pdejepa.data.plan import build_system
+from pdejepa.evaluate.published import metric_of
 from pdejepa.forecast.train import commit
+from pdejepa.stages.weights import gather, write_weights
 
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
 TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
-COMPILE_SECONDS = 1.0  # of training that is thrown away, so that no trial pays for compiling
+COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
 LONGEST_HISTORY = max(card.history for card in CARDS.values() if card.is_forecaster)  # whoever takes part
 
 
@@ -144,16 +147,18 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
     card, folder = CARDS[name], plan.out / "runs" / plan.name(name, seed)
     pool.task.check(card)
     if plan.device.type == "cuda" and make(name, plan.system, plan.recipe, seed).has_compiled_parts(pool):
-        _trial(plan, name, seed, pool, folder, 1.0, COMPILE_SECONDS)
+        _trial(plan, name, seed, pool, folder, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
     factor, trials = _learning_rate(plan, name, seed, pool, folder)
     entry = make(name, plan.system, plan.recipe, seed)
     _clear(plan.device)
-    report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor)
-    seconds = sum(part["seconds"] for part in report.values())  # those before an interruption too
+    shutil.rmtree(folder, ignore_errors=True)
+    report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor, in_memory=True)
+    seconds = sum(part["seconds"] for part in report.values())
+    write_weights(folder / "weights.safetensors", gather({"solver": entry.network()}))
     memory = used_memory(plan.device)
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     errors = {split: judge(entry, pool, split, LONGEST_HISTORY) for split in splits}
-    test = errors["test"]["rel_l2"]
+    test = errors["test"][metric_of(plan.system)]
     say(f"{card.title}: test {test:.3%}, {sum(part['steps'] for part in report.values()):,} steps, {seconds:.0f} s")
     return {
         "system": plan.system,
@@ -199,20 +204,20 @@ def _learning_rate(
 
 def _trials(plan: Comparison, name: str, seed: int, pool: Pool, folder: Path) -> list[dict[str, Any]]:
     """[{factor, score}, ...]; the score of a training that failed is None."""
-    seconds = min(TRIAL_SECONDS, TRIAL_SHARE * plan.seconds)
-    return [{"factor": factor, "score": _trial(plan, name, seed, pool, folder, factor, seconds)} for factor in FACTORS]
+    budget = TotalBudget("seconds", min(TRIAL_SECONDS, TRIAL_SHARE * plan.seconds))
+    return [{"factor": factor, "score": _trial(plan, name, seed, pool, folder, factor, budget)} for factor in FACTORS]
 
 
 def _trial(
-    plan: Comparison, name: str, seed: int, pool: Pool, folder: Path, factor: float, seconds: float
+    plan: Comparison, name: str, seed: int, pool: Pool, folder: Path, factor: float, budget: TotalBudget
 ) -> float | None:
     """The score of a short training that leaves nothing behind; None if its values did not stay finite."""
     place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
     shutil.rmtree(place, ignore_errors=True)
     _clear(plan.device)
-    entry, budget = make(name, plan.system, plan.recipe, seed), TotalBudget("seconds", seconds)
+    entry = make(name, plan.system, plan.recipe, seed)
     try:
-        report = entry.fit(pool, budget, place, factor, is_trial=True)
+        report = entry.fit(pool, budget, place, factor, in_memory=True)
     except NumericalError:  # a learning rate that is too large; other failures have nothing to do with it
         return None
     finally:

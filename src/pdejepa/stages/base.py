@@ -44,7 +44,7 @@ class Context:
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16: automatic mixed precision, weights stay float32
     record: bool = True  # on one GPU, replay recorded steps instead of sending every operation anew
     upstream: dict[str, str] = field(default_factory=dict)  # stage or data -> hash of what it holds now
-    is_trial: bool = False  # judged, then thrown away: no weights are written, and it cannot be resumed
+    in_memory: bool = False  # no weights are written, and it cannot be resumed
     say: Say = silent
     show_progress: bool = True
 

@@ -53,7 +53,7 @@ def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
     ResourceError (disk full, a rank lost) and Interrupted; the latest checkpoint survives all of them.
     """
     # Several ranks hand over their results in files.
-    kind = Scratch if context.is_trial and context.world == 1 else StageFolder
+    kind = Scratch if context.in_memory and context.world == 1 else StageFolder
     store = kind(Path(folder), stage.settings.keep, context.say if context.rank == 0 else silent)
     done = store.read_done()
     if done is not None:
@@ -125,7 +125,7 @@ class _Training:
                     self._save(is_better)
                 bar.advance()
                 if should_stop and not is_last:
-                    rest = "nothing of a trial is kept" if isinstance(self.store, Scratch) else "saved"
+                    rest = "it was kept in memory only" if isinstance(self.store, Scratch) else "saved"
                     raise Interrupted(f"Stopping after step {self.done:,}; {rest}. Continue with the same command.")
 
     def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:

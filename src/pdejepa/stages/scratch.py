@@ -1,4 +1,4 @@
-"""The folder of a stage whose training is judged and thrown away: what others write to disk, it holds in memory.
+"""The folder of a stage that is not worth resuming: what others write to disk, it holds in memory.
 
 Metrics and the plan are files as ever; weights and optimiser states, which may be gigabytes, are not.
 """
@@ -33,7 +33,7 @@ class Scratch(StageFolder):
         return self.held[name]
 
     def digest(self, name: str, file: str) -> str:
-        """There is no file; stages that follow are thrown away too."""
+        """There is no file; stages that follow are held in memory too."""
         return ""
 
     def write_done(self, done: Mapping[str, Any]) -> None:

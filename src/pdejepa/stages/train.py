@@ -70,21 +70,21 @@ def train_stages(
     after_stage: Callable[[str, Trained], None] | None = None,
     restart: str = "",
     data: TrainingData | None = None,
-    is_trial: bool = False,
+    in_memory: bool = False,
 ) -> Trained:
     """Run (or continue, or load) the stages of `config` in the folder `out`.
 
     after_stage: called on the first rank when a stage is finished.
     restart: forget this stage and those that stand on it first.
     data: what to train on, on the right device, if it is in memory already.
-    is_trial: it will be thrown away, so no weights are written.
+    in_memory: no weights are written, and it cannot be resumed.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
     try:
         place = Place(device, rank, world)
         say = say if rank == 0 else silent
-        return _Run(config, Path(out), place, say, after_stage, restart, data, is_trial).run()
+        return _Run(config, Path(out), place, say, after_stage, restart, data, in_memory).run()
     finally:
         end_group()
 
@@ -101,11 +101,11 @@ class _Run:
         after_stage: Callable[[str, Trained], None] | None,
         restart: str,
         data: TrainingData | None,
-        is_trial: bool,
+        in_memory: bool,
     ) -> None:
         self.config, self.out, self.place, self.say = config, out, place, say
         self.device, self.after_stage, self.restart, self.data = place.device, after_stage, restart, data
-        self.is_trial = is_trial
+        self.in_memory = in_memory
 
     def run(self) -> Trained:
         if self.restart and self.place.rank == 0:
@@ -152,7 +152,7 @@ class _Run:
             world=self.place.world,
             precision=self.config.precision,
             record=self.config.record,
-            is_trial=self.is_trial,
+            in_memory=self.in_memory,
             upstream=upstream,
             say=self.say,
             show_progress=self.place.rank == 0,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from torch import nn
 
+from pdejepa.baselines import autoencoder
 from pdejepa.baselines.autoencoder import (
     AxisAttention,
     CausalDecoder,
@@ -86,7 +89,20 @@ def test_nothing_sees_the_future(ndim: int) -> None:
 
 def test_frames_are_folded_and_unfolded() -> None:
     u = torch.randn(2, 3, 1, 8)
-    torch.testing.assert_close(per_frame(nn.Flatten(), u), u.flatten(2))
+    torch.testing.assert_close(per_frame(nn.Flatten(), u, (8,)), u.flatten(2))
+
+
+def test_many_frames_go_through_in_parts() -> None:
+    u, sizes = torch.randn(3, 4, 1, 8), []
+
+    class Counted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return 2 * x
+
+    with mock.patch.object(autoencoder, "MOST_POINTS", 40):
+        torch.testing.assert_close(per_frame(Counted(), u, (8,)), 2 * u)
+    assert sizes == [5, 5, 2]
 
 
 def test_a_coarser_grid_keeps_what_it_can_show() -> None:

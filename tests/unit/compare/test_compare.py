@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pdejepa import systems
 from pdejepa.baselines import NAMES
@@ -17,11 +17,12 @@ from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
-from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, SolverEntry, faster
+from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, MethodEntry, SolverEntry, faster
 from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, DataError, Interrupted, NumericalError
 from pdejepa.stages import checkpoint
+from pdejepa.stages.weights import read_weights
 
 CPU = torch.device("cpu")
 
@@ -64,9 +65,12 @@ class Known(Entry):
         self.seen: list[int] = []
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, is_trial: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
     ) -> dict[str, Any]:
         return {}
+
+    def network(self) -> nn.Module:
+        return nn.Identity()
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         self.seen.append(u.shape[1])
@@ -87,11 +91,20 @@ def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
     assert found["rel_l2"] == pytest.approx(0.19, rel=1e-4)
     assert found["median"] == pytest.approx(0.1, rel=1e-4)
     assert (found["n"], found["n_diverged"], found["tail_from"]) == (10, 1, 5)
+    assert 0.5 < found["repeat_first"] < 2
     speed = protocol.speed(entry, pool, "test")
     assert speed == pytest.approx({"ms_per_forecast": 10.0, "ms_per_adaptation": 20.0})
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------
+def test_the_method_takes_steps_too(pool: Pool, tmp_path: Path) -> None:
+    entry = MethodEntry("advection", "tiny", 0)
+    report = entry.fit(pool, TotalBudget("steps", 10), tmp_path / "run", 1.0, in_memory=True)
+    assert {part["steps"] for part in report.values()} == {2}
+    with pytest.raises(ConfigError, match="budgets in seconds or steps; got one in flops"):
+        entry.fit(pool, TotalBudget("flops", 1e9), tmp_path / "other", 1.0)
+
+
 def test_learning_rates_are_scaled(pool: Pool) -> None:
     recipe = SolverEntry("fno", "tiny", 0).kind.recipe("tiny", pool.task)
     assert faster(recipe, 3.0).stages[0].training.optimiser.lr == pytest.approx(3e-3)
@@ -117,6 +130,7 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scores = {trial["factor"]: trial["score"] for trial in record["trials"]}
     assert scores[record["learning_rate_factor"]] == min(scores.values())
     assert sum(record["steps"].values()) > 1
+    assert read_weights(tmp_path / "runs" / plan.name("fno", 0) / "weights.safetensors")
     monkeypatch.setattr(run, "_one", lambda *_: pytest.fail("it was done already"))
     assert compare(plan, said.append) == records
     finer = systems.get("advection", n_points=64)
@@ -147,7 +161,7 @@ def test_trials_write_no_weights(solver: str, pool: Pool, tmp_path: Path, monkey
     """One stage, two stages that stand on each other, and the method itself."""
     monkeypatch.setattr(checkpoint, "write_weights", lambda path, _: pytest.fail(f"wrote {path}"))
     plan = Comparison("advection", (solver,), 90.0, tmp_path, recipe="tiny")
-    score = run._trial(plan, solver, 0, pool, tmp_path / "x", 1.0, 0.5)
+    score = run._trial(plan, solver, 0, pool, tmp_path / "x", 1.0, TotalBudget("seconds", 0.5))
     assert score is not None
     assert score > 0
     assert not list(tmp_path.iterdir())
@@ -155,9 +169,9 @@ def test_trials_write_no_weights(solver: str, pool: Pool, tmp_path: Path, monkey
 
 def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
     ends = []
-    for is_trial in (False, True):
+    for in_memory in (False, True):
         entry = SolverEntry("lns", "tiny", 0)
-        report = entry.fit(pool, TotalBudget("steps", 12), tmp_path / str(is_trial), 1.0, is_trial)
+        report = entry.fit(pool, TotalBudget("steps", 12), tmp_path / str(in_memory), 1.0, in_memory)
         assert entry.solver is not None
         found = {stage: (part["steps"], part["score"], part["step_selected"]) for stage, part in report.items()}
         ends.append((found, entry.solver.state_dict()))
@@ -277,6 +291,17 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert cautions(records[:1]) == []
     plot(records, tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 5_000
+
+
+def test_who_repeats_the_first_frame_stands_below_all() -> None:
+    one = _record("fno", 0.05)
+    for split, value in (("test", 1.34), ("ood", 1.51)):
+        one["errors"][split]["repeat_first"] = value
+    assert rows([one])[1] == ("(the first frame again)", "134%", "151%", "", "1", *[""] * 6)
+
+
+def test_the_method_says_what_the_others_lack() -> None:
+    assert "Muon" in cautions([_record("fno", 0.05), _record("pdejepa", 0.04)])[0]
 
 
 def test_gray_scott_is_judged_by_one_norm() -> None:

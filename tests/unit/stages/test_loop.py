@@ -58,7 +58,7 @@ def test_a_stage_learns_and_reports(tmp_path: Path) -> None:
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_a_trial_ends_alike_and_writes_no_weights(select: Any, tmp_path: Path) -> None:
     usual, trial = Toy(settings(select=select)), Toy(settings(select=select))
-    reports = [train(tmp_path / "usual", usual), train(tmp_path / "trial", trial, is_trial=True)]
+    reports = [train(tmp_path / "usual", usual), train(tmp_path / "trial", trial, in_memory=True)]
     for key in ("steps", "score", "step_selected"):
         assert reports[0][key] == reports[1][key]
     assert all(torch.equal(value, gather(usual.saved())[name]) for name, value in gather(trial.saved()).items())
@@ -73,15 +73,15 @@ def test_a_trial_selects_the_best_weights_and_not_later_ones(tmp_path: Path) -> 
             return {"score": next(self.scores), "real": super().score()["score"]}
 
     stage = Worsening()
-    assert train(tmp_path / "toy", stage, is_trial=True)["step_selected"] == 6
+    assert train(tmp_path / "toy", stage, in_memory=True)["step_selected"] == 6
     assert Toy.score(stage)["score"] == read_lines(tmp_path / "toy/metrics.jsonl")[3]["valid"]["real"]
 
 
 def test_a_trial_that_is_stopped_begins_anew(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match="nothing of a trial is kept"):
-        train(tmp_path / "toy", Toy(disturb={7: lambda _: signal.raise_signal(signal.SIGINT)}), is_trial=True)
+    with pytest.raises(Interrupted, match="it was kept in memory only"):
+        train(tmp_path / "toy", Toy(disturb={7: lambda _: signal.raise_signal(signal.SIGINT)}), in_memory=True)
     said: list[str] = []
-    assert train(tmp_path / "toy", said=said, is_trial=True)["steps"] == 24
+    assert train(tmp_path / "toy", said=said, in_memory=True)["steps"] == 24
     assert said == ["Starting toy anew: nothing was saved yet. 8 steps are repeated."]
 
 
