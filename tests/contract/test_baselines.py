@@ -118,6 +118,20 @@ def test_stages_in_bfloat16_learn_what_float32_would(place: str) -> None:
     assert found
 
 
+@pytest.mark.parametrize(("name", "place"), FORECASTERS)
+def test_who_looks_at_several_frames_has_seen_the_first_one_repeated(name: str, place: str) -> None:
+    """In training, as in forecasts from a single frame: without it, these start from what they have never met."""
+    for stage in stages(name, place):
+        history = stage.solver.card.history
+        batches = [stage.batch(step, 40) for step in range(40)]
+        starts = torch.cat([batch["frame"] for batch in batches])
+        assert (int(starts.min()) < 0) == (history > 1)
+        for batch in batches:
+            for u, first in zip(batch["u"], batch["frame"].tolist(), strict=True):
+                repeated = [bool(torch.equal(u[0], frame)) for frame in u]
+                assert repeated == [k <= -first or k == 0 for k in range(len(u))]
+
+
 @pytest.mark.parametrize("name", ["geps", "mpp"])
 def test_timed_steps_are_typical_and_known_from_the_warm_up(name: str) -> None:
     """Their windows differ from step to step, and a new length has to be recorded first."""

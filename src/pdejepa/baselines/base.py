@@ -39,10 +39,15 @@ BUDGETS: dict[str, Callable[[float], Budget]] = {
 
 @dataclass(frozen=True)
 class Window:
-    """What a training sample holds: frames in a row (0: the whole trajectory), and trajectories of its environment."""
+    """What a training sample holds: frames in a row (0: the whole trajectory), and trajectories of its environment.
+
+    lead: by how many frames it may begin before the first one, which is then repeated, as it is where a forecast knows
+    no other.  Who looks at several frames has to learn that as well.
+    """
 
     n_frames: int = 0
     n_support: int = 0
+    lead: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Baseline(nn.Module):
 
     def window(self, stage: str, share: float) -> Window:
         """What a sample of that stage holds when the share (0..1) of its steps is done."""
-        return Window(self.card.history + 1)
+        return Window(self.card.history + 1, lead=self.card.history - 1)
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
         """Random tensors of a step (noise, masks); they may depend on the shapes of the batch only."""
@@ -107,8 +112,9 @@ class Baseline(nn.Module):
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         """`loss` and other scalars of a batch; it must not wait for the device.
 
-        u (B,T,C,*grid) frames of a window, frame (B,) number of its first frame, xi (B,P), environment (B,) int64,
-        support (B,K,T,C,*grid) if the window asks for it, share () how much of the stage is done, and the `draws`.
+        u (B,T,C,*grid) frames of a window, frame (B,) number of its first frame (below 0 if frame 0 is repeated),
+        xi (B,P), environment (B,) int64, support (B,K,T,C,*grid) if the window asks for it, share () how much of the
+        stage is done, and the `draws`.
         """
 
     def after_update(self, stage: str) -> None:

@@ -91,8 +91,8 @@ class FitStage(Stage):
         data, window = self.pool.data, self.solver.window(self.name, share)
         draws = generator(self.place.device, self.seed, self._word, *words)
         n, width = data.n_frames, min(window.n_frames or data.n_frames, data.n_frames)
-        first = torch.randint(n - width + 1, (len(rows),), generator=draws, device=rows.device)
-        frames = first[:, None] + torch.arange(width, device=rows.device)  # (B,T)
+        first = torch.randint(-window.lead, n - width + 1, (len(rows),), generator=draws, device=rows.device)
+        frames = (first[:, None] + torch.arange(width, device=rows.device)).clamp(min=0)  # (B,T)
         batch = {
             "u": data.fields[split][rows[:, None], frames],
             "frame": first,

@@ -167,8 +167,8 @@ class LePde(Baseline):
 
     def window(self, stage: str, share: float) -> Window:
         if stage == "autoencode":
-            return Window(self.config.history)
-        return Window(self.config.history + len(self.config.latent_weights), n_support=1)
+            return Window(self.config.history, lead=self.config.history - 1)
+        return Window(self.config.history + len(self.config.latent_weights), 1, lead=self.config.history - 1)
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
         if stage == "autoencode":

@@ -151,7 +151,8 @@ class MaePde(Baseline):
         return {name: self.get_submodule(name) for name in names}
 
     def window(self, stage: str, share: float) -> Window:
-        return Window(self.config.history if stage == MASK else self.config.history + 2)
+        H = self.config.history
+        return Window(H, lead=H - 1) if stage == MASK else Window(H + 2, lead=H)
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
         u = batch["u"]
@@ -162,16 +163,17 @@ class MaePde(Baseline):
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         u = batch["u"]
         if stage == FORECAST:
-            return {"loss": relative_l2(self.step(self._start(u, batch["is_pushed"]))[:, None], u[:, -1:])}
+            is_pushed = batch["is_pushed"] & (batch["frame"] > -self.config.history)  # a given frame is no forecast
+            return {"loss": relative_l2(self.step(self._start(u, is_pushed))[:, None], u[:, -1:])}
         x = self.cut.split(u)  # (B,n,V)
         seen, masked = choose(batch["noise"], self.n_seen)
         return {"loss": nn.functional.mse_loss(self.decoder(self.encoder(x, seen), seen, masked), pick(x, masked))}
 
     def _start(self, u: Tensor, is_pushed: Tensor) -> Tensor:
-        """Frames 1..5 of u (B,7,..), the last one forecast from frames 0..4 if is_pushed ()."""
+        """Frames 1..5 of u (B,7,..), the last one forecast from frames 0..4 where is_pushed (B,)."""
         H = self.config.history
         with torch.no_grad():
-            last = torch.where(is_pushed, self.step(u[:, :H]), u[:, H])
+            last = torch.where(is_pushed.reshape(-1, *[1] * (u.ndim - 2)), self.step(u[:, :H]), u[:, H])
         return torch.cat((u[:, 1:H], last[:, None]), 1)
 
     def step(self, u: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class Mpp(Baseline):
         """A history of any length from 2 on, and the frame after it; the middle length where costs are counted."""
         n_lengths = min(self.config.history, self.task.n_frames - 1) - 1
         draw = derive_seed(0, "mpp window", repr(share)) % n_lengths if share > 0 else n_lengths // 2
-        return Window(2 + draw + 1)
+        return Window(2 + draw + 1, lead=1)
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
         shape = (len(batch["u"]), self.config.depth, 3)

@@ -115,7 +115,7 @@ class UniSolver(Baseline):
 
     # ---- training ----------------------------------------------------------------------------------------------
     def window(self, stage: str, share: float) -> Window:
-        return Window(self.config.history + 1)
+        return Window(self.config.history + 1, lead=self.config.history - 1)
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         history = self.config.history
