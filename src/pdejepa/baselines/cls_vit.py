@@ -61,7 +61,7 @@ class ClsVit(Baseline):
         model = ClsVitConfig(sizes(name, task))
         if name == "tiny":
             model = dataclasses.replace(model, adapt_steps=2)
-        return Recipe(model, (StageRecipe("fit", training(name, task)),))
+        return Recipe(model, (StageRecipe("fit", training(name, task), precision="bf16"),))
 
     def window(self, stage: str, share: float) -> Window:
         return Window(0)

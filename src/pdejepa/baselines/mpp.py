@@ -77,7 +77,7 @@ class Mpp(Baseline):
             save_seconds=600.0 if name == "fast" else 60.0,
         )
         model = AvitConfig(16, 2, 2, norm=norm, history=4) if name == "tiny" else AvitConfig(norm=norm)
-        return Recipe(model, (StageRecipe("fit", training),))
+        return Recipe(model, (StageRecipe("fit", training, precision="bf16"),))
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         return {"net": self.net}

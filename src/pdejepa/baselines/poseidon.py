@@ -81,7 +81,7 @@ class Poseidon(Baseline):
         if name == "tiny":
             side = 16 if task.ndim == 1 else 32
             model = ScotConfig((side, side), 8, 2, n_stages=2, depth=1, n_skip=1, window=side // 8, bias_hidden=8)
-        return Recipe(model, (StageRecipe("fit", training),))
+        return Recipe(model, (StageRecipe("fit", training, precision="bf16"),))
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         return {"net": self.net}

@@ -111,7 +111,7 @@ class UniSolver(Baseline):
             schedule=ScheduleConfig(kind="cosine", warmup=0.0 if is_heterns else 0.05),
             n_scores=5,
         )
-        return Recipe(_sizes(name, task), (StageRecipe("fit", training),))
+        return Recipe(_sizes(name, task), (StageRecipe("fit", training, precision="bf16"),))
 
     # ---- training ----------------------------------------------------------------------------------------------
     def window(self, stage: str, share: float) -> Window:

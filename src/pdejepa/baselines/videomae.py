@@ -97,7 +97,7 @@ class VideoMae(Baseline):
             schedule=ScheduleConfig(kind="cosine", warmup=N_WARM / N_EPOCHS, final=1 / 15),  # floor 1e-5 batch / 256
             n_scores=5,
         )
-        return Recipe(model, (StageRecipe("fit", training),))
+        return Recipe(model, (StageRecipe("fit", training, precision="bf16"),))
 
     # ---- training ----------------------------------------------------------------------------------------------
     def window(self, stage: str, share: float) -> Window:

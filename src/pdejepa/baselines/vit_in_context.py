@@ -65,7 +65,8 @@ class VitInContext(Baseline):
     @classmethod
     def recipe(cls, name: str, task: Task) -> Recipe:
         every = {"paper": 1, "fast": math.ceil(task.n_frames / N_FAST), "tiny": 5}[name]
-        return Recipe(VitInContextConfig(sizes(name, task), every), (StageRecipe("fit", training(name, task)),))
+        stage = StageRecipe("fit", training(name, task), precision="bf16")
+        return Recipe(VitInContextConfig(sizes(name, task), every), (stage,))
 
     def window(self, stage: str, share: float) -> Window:
         return Window(0, n_support=1)
