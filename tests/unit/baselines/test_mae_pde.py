@@ -94,15 +94,18 @@ def test_push_forward() -> None:
     assert torch.equal(start[:, :4], u[:, 1:5])
     torch.testing.assert_close(start[:, 4], solver.step(u[:, :5]).detach())
     assert not start.requires_grad
-    losses = [
-        float(solver.loss(FORECAST, {"u": u, "is_pushed": torch.tensor(x)})["loss"].detach()) for x in (False, True)
-    ]
-    assert losses[0] != losses[1]
+
+    def loss(is_pushed: bool, first: int) -> float:
+        batch = {"u": u, "is_pushed": torch.tensor(is_pushed), "frame": torch.full((2,), first)}
+        return float(solver.loss(FORECAST, batch)["loss"].detach())
+
+    assert loss(False, 0) != loss(True, 0)
+    assert loss(False, -5) == loss(True, -5)  # six times the first frame, and the second: what is given stays as it is
 
 
 def test_the_encoder_is_frozen_in_forecasts() -> None:
     solver, u = shaken(tiny()), rough("combined", 2, 7, 64)
-    solver.loss(FORECAST, {"u": u, "is_pushed": torch.tensor(False)})["loss"].backward()
+    solver.loss(FORECAST, {"u": u, "is_pushed": torch.tensor(False), "frame": torch.zeros(2)})["loss"].backward()
     assert all(p.grad is None for p in solver.encoder.parameters())
     assert all(p.grad is not None for p in solver.condition.parameters())
 
