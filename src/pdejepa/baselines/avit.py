@@ -108,9 +108,20 @@ class _Attention(nn.Module):
         return norm(x.movedim(2, -1)).movedim(-1, 2)
 
 
+class FrameNorm(nn.InstanceNorm2d):
+    """The instance norm of PyTorch in plain operations: its own kernels are slow for frames of a few tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(self.weight.dtype)
+            var, mean = torch.var_mean(x, (-2, -1), correction=0, keepdim=True)
+            y = (x - mean) * torch.rsqrt(var + self.eps)
+            return torch.addcmul(self.bias[:, None, None], y, self.weight[:, None, None])
+
+
 class TimeAttention(_Attention):
     def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads, (nn.InstanceNorm2d(width, affine=True), nn.InstanceNorm2d(width, affine=True)))
+        super().__init__(width, heads, (FrameNorm(width, affine=True), FrameNorm(width, affine=True)))
         self.gamma = nn.Parameter(torch.full((width,), LAYER_SCALE))
 
     def forward(self, x: Tensor, choice: Tensor, keep: Tensor) -> Tensor:

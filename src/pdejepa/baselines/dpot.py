@@ -138,6 +138,7 @@ class Dpot(Baseline):
         title="DPOT-S",
         paper="Hao et al., DPOT: Auto-Regressive Denoising Operator Transformer for Large-Scale PDE Pre-Training, "
         "ICML 2024",
+        looks_at=10,
         has_official=True,
     )
     IDLE = ("net.cls_head",)

@@ -29,7 +29,7 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import write_json
 from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
-from pdejepa.stages.base import Batch, Context, Stage, silent
+from pdejepa.stages.base import Batch, Context, Keep, Stage, silent
 from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
 from pdejepa.stages.common import Place
 from pdejepa.stages.loop import run_stage
@@ -143,16 +143,20 @@ class FitStage(Stage):
         return sum(losses) / len(rows)
 
     def _rollout_error(self) -> float:
+        """Mean over the starts that are judged later: one true frame, and as many as the solver begins with."""
+        starts = {1, self.solver.card.history}
+        return sum(self._rollout_error_from(n) for n in starts) / len(starts)
+
+    def _rollout_error_from(self, history: int) -> float:
         data, card = self.pool.data, self.solver.card
-        history, n_frames = card.history, data.n_frames
-        errors, n_rows = [], N_SCORED
+        n_frames, errors, n_rows = data.n_frames, [], N_SCORED
         if card.is_stochastic:
             n_frames, n_rows = min(n_frames, history + N_DRAWN), N_SCORED // 2
         rows = torch.arange(min(n_rows, data.n("valid")), device=self.place.device)
         for part in in_pieces(len(rows), 32):
             own, draws = rows[part], generator(self.place.device, self.seed, self._word, "score")
             support = None
-            if "support" in self.solver.card.needs:
+            if "support" in card.needs:
                 picks = torch.zeros((len(own), 1), device=own.device)
                 support = data.fields["valid"][self.pool.support("valid", own, 1, picks)]
             state = self.solver.adapt(support, data.xi["valid"][own], draws)
@@ -171,11 +175,11 @@ def fit(
     seed: int = 0,
     say: Callable[[str], object] = silent,
     show_progress: bool = False,
-    in_memory: bool = False,
+    keep: Keep = "files",
 ) -> dict[str, Any]:
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
-    in_memory: no weights are written, and it cannot be resumed.
+    keep: what becomes of the weights.
     """
     device, report = pool.data.fields["train"].device, {}
     upstream, begun = {"data": pool.data.hash}, time.monotonic()
@@ -192,7 +196,7 @@ def fit(
             upstream=dict(upstream),
             record=solver.card.can_record,
             precision=stage_recipe.precision if device.type == "cuda" else "fp32",
-            in_memory=in_memory,
+            keep=keep,
             say=say,
             show_progress=show_progress,
         )

@@ -141,7 +141,8 @@ class MaePde(Baseline):
         schedule = ScheduleConfig(kind="cosine", warmup=0.1)
 
         def stage(word: str, epochs: int, optimiser: OptimiserConfig) -> StageRecipe:
-            return StageRecipe(word, TrainingConfig(BUDGETS[name](epochs), batch, optimiser, schedule, n_scores=5))
+            training = TrainingConfig(BUDGETS[name](epochs), batch, optimiser, schedule, n_scores=5)
+            return StageRecipe(word, training, precision="bf16" if word == MASK else "fp32")
 
         return Recipe(_sizes(name, task), (stage(MASK, 20, first), stage(FORECAST, 10, second)))
 

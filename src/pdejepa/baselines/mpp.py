@@ -9,9 +9,10 @@ along a second axis of 16 points; their forecasts are averaged over it.
 Trained with Adan and D-Adaptation, 500 x 125 steps of 16 windows, from random weights.
 
 Ours differs: parts of blocks are dropped for whole rows, not for single frames, at rates up to 0.1 as published (the
-public code runs with 0.2).  How many true frames a rollout starts with is not published; ours takes two, the fewest
-from which a speed can be seen (a single one is repeated), or as many as it is given.  `tiny` uses AdamW: the step size
-of Adan begins at 1e-6 and grows by 5 % per step, so a few steps would not move anything.
+public code runs with 0.2); on a GPU training is in bfloat16 (published: float32).  How many true frames a rollout
+starts with is not published; ours takes two, the fewest from which a speed can be seen (a single one is repeated), or
+as many as it is given.  `tiny` uses AdamW: the step size of Adan begins at 1e-6 and grows by 5 % per step, so a few
+steps would not move anything.
 Letters: B rows, T frames, C channels, *grid spatial axes, k frames of a history.
 """
 
@@ -47,6 +48,7 @@ class Mpp(Baseline):
         title="MPP (AViT-B)",
         paper="McCabe et al., Multiple Physics Pretraining for Spatiotemporal Surrogate Models, NeurIPS 2024",
         history=2,
+        looks_at=16,
         has_official=True,
     )
     rates: Tensor
@@ -72,9 +74,7 @@ class Mpp(Baseline):
             batch=16 if name != "tiny" else 8,
             optimiser=adan if name != "tiny" else OptimiserConfig(lr=1e-3, weight_decay=1e-3),
             schedule=ScheduleConfig(kind="cosine", warmup=N_WARM / N_STEPS if name == "paper" else 0.01),
-            # A checkpoint, 2.8 GB with the state of Adan, takes as long as hundreds of steps: short trainings have few.
-            n_scores=1 if name == "fast" else 5,
-            save_seconds=600.0 if name == "fast" else 60.0,
+            n_scores=5,
         )
         model = AvitConfig(16, 2, 2, norm=norm, history=4) if name == "tiny" else AvitConfig(norm=norm)
         return Recipe(model, (StageRecipe("fit", training, precision="bf16"),))

@@ -28,6 +28,7 @@ class Pool:
     data: TrainingData
     environment: dict[str, Tensor]
     siblings: dict[str, Tensor] = field(default_factory=dict)  # (E,K) trajectories of every environment
+    floors: dict[str, float | None] = field(default_factory=dict)  # errors that remain to who does not know parameters
 
     @property
     def task(self) -> Task:

@@ -6,11 +6,13 @@
 Parameters enter as constant channels, standardised; a forcing that changes in time enters as its field half-way of the
 jump, f (frame gap) / std(u), in place of the numbers that describe it.  Lines are laid out as a serpentine, 16 x 16
 for 256 points, and resized to the plane of the network, 64 x 64 or 128 x 128; planes are resized.
-Training draws jumps of one to four frames, a rollout makes jumps of one.
+Training draws jumps of one to four frames, a rollout makes jumps of one; `fast`, which has no time to spare, trains
+jumps of one only.
 
 Published results start from published weights, `load_official`; without that file training starts from random ones.
 Ours differs: public code trains on all pairs of frames, the same frame twice included, and divides the gap by 20; its
-pairs of frames far apart are of no use to rollouts of single frames.  Resizing of periodic planes is trigonometric;
+pairs of frames far apart are of no use to rollouts of single frames.  Transformer blocks train in bfloat16 on a GPU,
+what reads and writes fields does not.  Resizing of periodic planes is trigonometric;
 convolutions pad with zeros on every system, as published.
 Letters: B rows, C channels, *grid spatial axes, P parameters, T frames, k frames of a jump.
 """
@@ -35,7 +37,6 @@ from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 
 OFFICIAL, N_OFFICIAL = ScotConfig(), 4  # size of the published weights, and their channels
-LONGEST = 4  # frames of a jump
 ENDS = ("embeddings.patch_embeddings.projection", "patch_recovery.")  # tensors that belong to channels
 EPS = 1e-10
 
@@ -77,7 +78,7 @@ class Poseidon(Baseline):
             n_scores=5,
         )
         side = 128 if task.ndim == 2 and max(task.grid) > 64 else 64
-        model = ScotConfig(plane=(side, side))
+        model = ScotConfig(plane=(side, side), longest_jump=1 if name == "fast" else 4)
         if name == "tiny":
             side = 16 if task.ndim == 1 else 32
             model = ScotConfig((side, side), 8, 2, n_stages=2, depth=1, n_skip=1, window=side // 8, bias_hidden=8)
@@ -88,15 +89,16 @@ class Poseidon(Baseline):
 
     # ---- training ----------------------------------------------------------------------------------------------
     def window(self, stage: str, share: float) -> Window:
-        return Window(LONGEST + 1)
+        return Window(0)  # shorter ones at random places would hardly ever hold the first and the last frame
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
-        """gap (B,) from 1 to the longest, begin (B,) where the jump starts in the window; both uniform."""
-        B, longest = batch["u"].shape[0], batch["u"].shape[1] - 1
+        """gap (B,) from 1 to the longest, begin (B,) where the jump starts; both uniform."""
+        B, last = batch["u"].shape[0], batch["u"].shape[1] - 1
         place = torch.rand((2, B), generator=generator, device=batch["u"].device)
+        longest = min(self.config.longest_jump, last)
         gap = 1 + (place[0] * longest).long().clamp(max=longest - 1)
-        begin = (place[1] * (longest + 1 - gap)).long()
-        return {"gap": gap, "begin": torch.minimum(begin, longest - gap)}
+        begin = (place[1] * (last + 1 - gap)).long()
+        return {"gap": gap, "begin": torch.minimum(begin, last - gap)}
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         rows = torch.arange(len(batch["u"]), device=batch["u"].device)

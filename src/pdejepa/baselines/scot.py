@@ -30,7 +30,10 @@ INIT_STD = 0.02
 
 @dataclass(frozen=True)
 class ScotConfig:
-    """plane: points that the network works on; heads: of the first stage, doubled with the width in every other."""
+    """plane: points that the network works on; heads: of the first stage, doubled with the width in every other.
+
+    longest_jump: frames between the two of a pair in training.
+    """
 
     plane: Pair = (64, 64)
     width: int = 48
@@ -41,6 +44,7 @@ class ScotConfig:
     window: int = 16
     patch: int = 4
     bias_hidden: int = 512
+    longest_jump: int = 4
 
     def __post_init__(self) -> None:
         for n in self.plane:
@@ -83,6 +87,8 @@ class _Attention(nn.Module):
 
 
 class Block(nn.Module):
+    compiles = True
+
     def __init__(self, attention: WindowAttention, width: int) -> None:
         super().__init__()
         self.attention = _Attention(attention, width)
@@ -220,7 +226,8 @@ class Scot(nn.Module):
         self.apply(_begin)
 
     def forward(self, u: Tensor, time: Tensor) -> Tensor:
-        x, skips = self.embeddings(u, time), []  # (B,h,v,c)
+        with torch.autocast(u.device.type, enabled=False):  # fields and what reads them: bfloat16 has two digits
+            x, skips = self.embeddings(u, time), []  # (B,h,v,c)
         for stage in self.encoder.layers:
             y, x = stage(x, time)
             skips.append(y)
@@ -229,7 +236,8 @@ class Scot(nn.Module):
                 number = len(skips) - 1 - depth
                 x = x + self.residual_blocks[number](skips[number], time)
             _, x = stage(x, time)
-        return self.patch_recovery(x)
+        with torch.autocast(u.device.type, enabled=False):
+            return self.patch_recovery(x.to(u.dtype))
 
 
 def _begin(module: nn.Module) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.base import Baseline
-from pdejepa.core.device import tf32, without_new_code
+from pdejepa.core.device import full_precision, without_new_code
 from pdejepa.core.errors import ConfigError, DataError
 
 FIELD_SPREADS = 100.0  # a value this many standard deviations from the mean of train counts as divergence
@@ -47,7 +47,7 @@ def forecast(
     _check(solver, u, xi, support)
     mean, std = solver.task.statistics.moments(solver.task.ndim, u.device)
     begun = _now(u.device)
-    with tf32(u.device), without_new_code(u.device):
+    with full_precision(u.device), without_new_code(u.device):
         support = None if support is None else (support - mean) / std
         state = solver.adapt(support, xi, generator)  # may need gradients
         adapted = _now(u.device)

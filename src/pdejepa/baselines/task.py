@@ -19,7 +19,8 @@ class Card:
       xi           the parameters of the equation          support   another trajectory of the same environment
       environment  which trajectories share parameters     official  weights that others have published
 
-    history: true frames it looks at     adapts: how it learns about a new environment before it forecasts
+    history: true frames that a forecast begins with     looks_at: true frames that it can make use of, 0: those
+    adapts: how it learns about a new environment before it forecasts
     """
 
     name: str
@@ -27,6 +28,7 @@ class Card:
     paper: str
     needs: frozenset[Need] = frozenset()
     history: int = 1
+    looks_at: int = 0
     adapts: Literal["none", "encode", "gradient"] = "none"
     stages: tuple[str, ...] = ("fit",)
     is_stochastic: bool = False

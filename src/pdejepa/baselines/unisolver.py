@@ -130,8 +130,9 @@ class UniSolver(Baseline):
         domain, point = state["domain"], self.point(self._places(state["xi"], frame))  # (B,1,c), (B,N,c)
         for block, modulation in zip(self.blocks, self.modulations, strict=True):
             x = block(x, modulation=modulation(domain, point))
-        shift, scale = self.last(domain, point)
-        out = self.patches.join(self.head(modulate(self.norm(x), shift, scale)))  # (B,C,*grid)
+        with torch.autocast(u.device.type, enabled=False):  # bfloat16 has two digits: too few for what is added to u
+            shift, scale = self.last(domain.to(u.dtype), point.to(u.dtype))
+            out = self.patches.join(self.head(modulate(self.norm(x.to(u.dtype)), shift, scale)))  # (B,C,*grid)
         return u[:, -1] + out if self.config.is_residual else out
 
     def _places(self, xi: Tensor, frame: Tensor) -> Tensor:
@@ -146,7 +147,8 @@ class UniSolver(Baseline):
     ) -> State:
         if xi is None:
             raise ConfigError("UniSolver needs the parameters xi of every row; got none.")
-        return {"xi": xi, "domain": self.domain(self.standardised(xi))[:, None]}  # (B,P), (B,1,c)
+        with torch.autocast(xi.device.type, enabled=False):  # nor may parameters be rounded
+            return {"xi": xi, "domain": self.domain(self.standardised(xi))[:, None]}  # (B,P), (B,1,c)
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
         numbers = itertools.count(u_hist.shape[1] - 1)  # of the last known frame

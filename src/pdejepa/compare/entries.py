@@ -27,6 +27,7 @@ from pdejepa.compare.published import METHOD
 from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.base import Keep
 from pdejepa.stages.batches import generator
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.settings import Budget, TrainingConfig
@@ -53,11 +54,11 @@ class Entry(ABC):
 
     @abstractmethod
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
     ) -> dict[str, Any]:
         """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
 
-        in_memory: no weights are written, and it cannot be resumed.
+        keep: what becomes of the weights.
         """
 
     @abstractmethod
@@ -82,13 +83,13 @@ class SolverEntry(Entry):
         self.solver: Baseline | None = None
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
     ) -> dict[str, Any]:
         recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
         self.solver = build(self.kind, recipe, pool, self.seed)
         self.n_parameters = sum(p.numel() for p in self.solver.parameters())
         self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
-        return fit(self.solver, recipe, pool, folder, budget, self.seed, in_memory=in_memory)
+        return fit(self.solver, recipe, pool, folder, budget, self.seed, keep=keep)
 
     def network(self) -> nn.Module:
         assert self.solver is not None
@@ -115,14 +116,14 @@ class MethodEntry(Entry):
         self.model: Surrogate | None = None
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
     ) -> dict[str, Any]:
         if budget.unit not in ("seconds", "steps"):
             raise ConfigError(f"{self.card.title} takes budgets in seconds or steps; got one in {budget.unit}.")
         config = dataclasses.replace(self.config, device=str(pool.data.fields["train"].device))
         config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_steps(config, budget.amount)
         config = scaled(config, factor)
-        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, in_memory=in_memory)
+        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, keep=keep)
         self.model = trained.model
         self.n_parameters = sum(p.numel() for p in trained.model.parameters())
         return trained.reports

@@ -1,7 +1,7 @@
 """The same judgement for every competitor.
 
     from frame 1     one true frame is given (missing history is filled by repeating it); error of the frames 1 .. T-1
-    common tail      as many true frames as the solver looks at; error of the frames that no competitor has seen
+    common tail      as many true frames as the solver looks at; error of the frames that no competitor is given
 
 Errors are relative L2 in physical units, mean over channels, then trajectories; a diverged forecast counts as 100 %.
 Also measured: milliseconds per forecast (a batch, after a warm-up), the cost of adapting, parameters, memory.
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver import Answer
+from pdejepa.baselines.task import Card
 from pdejepa.compare.entries import Entry
 from pdejepa.compare.published import METHOD
 from pdejepa.evaluate import metrics
@@ -46,8 +47,9 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
         joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, _least(entry))))
         repeated.append(_counted(headline(u[:, :1].expand_as(u), u, 1)))
         bad += int((answer.first_bad >= 0).sum())
-        if entry.history > _least(entry):
-            answer = entry.forecast(u[:, : entry.history], xi, u.shape[1] - entry.history, support)
+        observed = true_frames(entry, longest_history)
+        if observed > _least(entry):
+            answer = entry.forecast(u[:, :observed], xi, u.shape[1] - observed, support)
         tail.append(_counted(metrics.rel_l2(answer.fields, u, longest_history)))
     errors = torch.cat(start)
     return {
@@ -57,6 +59,7 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
         "tail": float(torch.cat(tail).mean()),
         "tail_from": longest_history,
         "repeat_first": float(torch.cat(repeated).mean()),
+        "blind": pool.floors.get(split),
         "n": n,
         "n_diverged": bad,
         "trajectories": [float(value) for value in errors],
@@ -81,6 +84,16 @@ def speed(entry: Entry, pool: Pool, split: str) -> dict[str, float]:
 def _block(grid: tuple[int, ...]) -> int:
     """How many trajectories are judged together."""
     return max(BLOCK, min(LARGEST_BLOCK, BLOCK_POINTS // math.prod(grid)))
+
+
+def is_blind(card: Card) -> bool:
+    """Whether the frames that it sees are all that a solver is told about the equation."""
+    return not card.needs and card.adapts == "none"
+
+
+def true_frames(entry: Entry, longest_history: int) -> int:
+    """True frames that are given for the common tail: what the solver can make use of, as far as the tail allows."""
+    return max(entry.history, min(entry.card.looks_at, longest_history))
 
 
 def _least(entry: Entry) -> int:

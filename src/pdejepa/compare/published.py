@@ -64,5 +64,5 @@ def reason(solver: str, n_frames: int) -> str:
     if solver in FINE_TUNED:
         return "there fine-tuned from published weights, here from scratch"
     if n_frames > 1:
-        return f"it looks at {n_frames} frames, here only one is true"
+        return f"it looks at {n_frames} frames or more and is told no parameters; here only one frame is true"
     return "budget"

@@ -31,6 +31,8 @@ HEAD = (
     "steps",
     "learning rate",
 )
+# Who forecasts the first frame for ever; and the best answer of who sees it, but knows nothing of the parameters.
+REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(one frame, parameters unknown: the best)"))
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 
 
@@ -98,16 +100,16 @@ def rows(records: list[dict[str, Any]]) -> Rows:
                 f"x {r['learning_rate_factor']:.2g}",
             )
         )
-    return [*lines, *_repeated(records[0])]
+    return [*lines, *(line for key, title in REFERENCES for line in _reference(records[0], key, title))]
 
 
-def _repeated(record: dict[str, Any]) -> Rows:
-    """What who forecasts the first frame for ever gets: below it, a solver knows something of the equation."""
-    known = [record["errors"].get(split, {}).get("repeat_first") for split in ("test", "ood")]
+def _reference(record: dict[str, Any], key: str, title: str) -> Rows:
+    """What the competitors are to be seen against; nothing if it was not measured."""
+    known = [record["errors"].get(split, {}).get(key) for split in ("test", "ood")]
     if known[0] is None:
         return []
-    cells = (percent(known[0]), percent(known[1]) if known[1] is not None else "", "", "1")
-    return [("(the first frame again)", *cells, *[""] * (len(HEAD) - 5))]
+    cells = [percent(value) if value is not None else "" for value in known]
+    return [(title, *cells, "", "1", *[""] * (len(HEAD) - 5))]
 
 
 def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
@@ -118,6 +120,13 @@ def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()
             "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
             "solvers have their published sizes and optimisers. For all of them only the learning rate was chosen. "
             "Trained in bfloat16: PDE-JEPA, and the stages of others that are transformers; else float32 (TF32)."
+        )
+    blind = [r["title"] for r in group if r.get("is_blind")]
+    if blind:
+        found.append(
+            f"{', '.join(dict.fromkeys(blind))}: told neither parameters nor another trajectory. One frame does not "
+            "say which equation it follows; the last row is about the best that can be done with it (the mean of the "
+            "true solutions under parameters of train). What they learnt shows in the tail, where they see more frames."
         )
     if any(r["recipe"] == "tiny" for r in group):
         found.append(

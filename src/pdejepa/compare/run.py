@@ -9,9 +9,10 @@ Every competitor, the method of this package too, gets the same three short tria
 the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
 
 The seconds of a budget are those of training: steps, scores, the timing of the first steps and, on a GPU, their
-recording.  Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred million
-parameters would take a large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts
-first trains for a few steps that are thrown away.
+recording; trials do not count their first steps, or they could be over before they begin.  Data, the building of the
+network, the judgement and files stay outside (checkpoints of a hundred million parameters would take a large part of
+three minutes), and so does what a GPU compiles: a competitor with compiled parts first trains for a few steps that are
+thrown away.
 
 A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
 interrupted begins anew, with the learning rate that was found.
@@ -34,8 +35,9 @@ import torch
 
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
+from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, NAMES, make
-from pdejepa.compare.protocol import judge, speed
+from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
 from pdejepa.core.files import write_json
@@ -123,6 +125,7 @@ def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
     counts = {name: system.split(name).size(plan.size) for name in judged}
     begun = time.monotonic()
     pool = build_pool(system, counts, plan.device)
+    pool.floors = {split: blind_error(pool, split) for split in judged if split not in ("train", "valid")}
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
     return pool
 
@@ -152,7 +155,7 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
     entry = make(name, plan.system, plan.recipe, seed)
     _clear(plan.device)
     shutil.rmtree(folder, ignore_errors=True)
-    report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor, in_memory=True)
+    report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor, keep="memory")
     seconds = sum(part["seconds"] for part in report.values())
     write_weights(folder / "weights.safetensors", gather({"solver": entry.network()}))
     memory = used_memory(plan.device)
@@ -169,7 +172,8 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
         "seed": seed,
         "budget_seconds": plan.seconds,
         "weights": "scratch",
-        "true_frames": entry.history,
+        "true_frames": true_frames(entry, LONGEST_HISTORY),
+        "is_blind": is_blind(card),
         "adapts": card.adapts,
         "errors": errors,
         "seconds": seconds,
@@ -217,7 +221,7 @@ def _trial(
     _clear(plan.device)
     entry = make(name, plan.system, plan.recipe, seed)
     try:
-        report = entry.fit(pool, budget, place, factor, in_memory=True)
+        report = entry.fit(pool, budget, place, factor, keep="trial")
     except NumericalError:  # a learning rate that is too large; other failures have nothing to do with it
         return None
     finally:

@@ -26,6 +26,9 @@ from torch import Tensor, nn
 from pdejepa.stages.settings import TrainingConfig
 
 Say = Callable[[str], object]
+# Where the weights of a training are kept: in files, from which it can be resumed; in memory; or nowhere, because it is
+# a trial, whose seconds begin when everything is compiled and recorded, and which is scored once, at its end.
+Keep = Literal["files", "memory", "trial"]
 Batch = dict[str, Tensor]
 
 
@@ -44,7 +47,7 @@ class Context:
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16: automatic mixed precision, weights stay float32
     record: bool = True  # on one GPU, replay recorded steps instead of sending every operation anew
     upstream: dict[str, str] = field(default_factory=dict)  # stage or data -> hash of what it holds now
-    in_memory: bool = False  # no weights are written, and it cannot be resumed
+    keep: Keep = "files"
     say: Say = silent
     show_progress: bool = True
 

@@ -13,6 +13,7 @@ steps; `step` in the code counts from 0.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from pathlib import Path
@@ -53,7 +54,7 @@ def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
     ResourceError (disk full, a rank lost) and Interrupted; the latest checkpoint survives all of them.
     """
     # Several ranks hand over their results in files.
-    kind = Scratch if context.in_memory and context.world == 1 else StageFolder
+    kind = StageFolder if context.keep == "files" or context.world > 1 else Scratch
     store = kind(Path(folder), stage.settings.keep, context.say if context.rank == 0 else silent)
     done = store.read_done()
     if done is not None:
@@ -85,6 +86,8 @@ class _Training:
                 f"{context.world} ranks. Choose a multiple of {context.world}."
             )
         self.stage, self.store, self.context, self.settings = stage, store, context, stage.settings
+        if context.keep == "trial":  # only the end counts, and scores take long beside a few seconds of steps
+            self.settings = dataclasses.replace(self.settings, n_scores=min(1, self.settings.n_scores))
         self.is_writer = context.rank == 0
         self.done, self.n_steps = 0, 0
         self.best: Best | None = None
@@ -265,7 +268,8 @@ class _Training:
             if self.is_writer:
                 self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
 
-        n_steps = measure_steps(self.settings, Work(step, self._score, save, self._wait))
+        work = Work(step, self._score, save, self._wait)
+        n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if n_steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")

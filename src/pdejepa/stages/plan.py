@@ -7,6 +7,7 @@ plan.json and never changes again, so that a stage that was interrupted ends as 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -101,11 +102,16 @@ class Work:
     wait: Callable[[], object]  # until the device has done what it was asked to do
 
 
-def measure_steps(settings: TrainingConfig, work: Work) -> int:
-    """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides."""
+def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> int:
+    """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides.
+
+    The first steps of a trial do not count: it shall learn something, and compiling would use up short budgets.
+    """
     begun, seconds = clock(), settings.budget.seconds
-    _repeat(work.step, N_WARM, begun + WARM_SHARE * seconds)
+    _repeat(work.step, N_WARM, math.inf if is_trial else begun + WARM_SHARE * seconds)
+    work.wait()
     warm = clock()
+    begun = warm if is_trial else begun
     step_s = _timed(work, lambda: _rounds(work.step, warm + ENOUGH_SHARE * seconds, warm + PROBE_SHARE * seconds))
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
     save_s = _timed(work, work.save)

@@ -24,7 +24,7 @@ from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.align import Align
-from pdejepa.stages.base import Context, silent
+from pdejepa.stages.base import Context, Keep, silent
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import STAGES, TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
@@ -70,21 +70,21 @@ def train_stages(
     after_stage: Callable[[str, Trained], None] | None = None,
     restart: str = "",
     data: TrainingData | None = None,
-    in_memory: bool = False,
+    keep: Keep = "files",
 ) -> Trained:
     """Run (or continue, or load) the stages of `config` in the folder `out`.
 
     after_stage: called on the first rank when a stage is finished.
     restart: forget this stage and those that stand on it first.
     data: what to train on, on the right device, if it is in memory already.
-    in_memory: no weights are written, and it cannot be resumed.
+    keep: what becomes of the weights.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
     try:
         place = Place(device, rank, world)
         say = say if rank == 0 else silent
-        return _Run(config, Path(out), place, say, after_stage, restart, data, in_memory).run()
+        return _Run(config, Path(out), place, say, after_stage, restart, data, keep).run()
     finally:
         end_group()
 
@@ -101,11 +101,11 @@ class _Run:
         after_stage: Callable[[str, Trained], None] | None,
         restart: str,
         data: TrainingData | None,
-        in_memory: bool,
+        keep: Keep,
     ) -> None:
         self.config, self.out, self.place, self.say = config, out, place, say
         self.device, self.after_stage, self.restart, self.data = place.device, after_stage, restart, data
-        self.in_memory = in_memory
+        self.keep = keep
 
     def run(self) -> Trained:
         if self.restart and self.place.rank == 0:
@@ -152,7 +152,7 @@ class _Run:
             world=self.place.world,
             precision=self.config.precision,
             record=self.config.record,
-            in_memory=self.in_memory,
+            keep=self.keep,
             upstream=upstream,
             say=self.say,
             show_progress=self.place.rank == 0,

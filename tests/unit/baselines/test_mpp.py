@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.avit import Avit, AvitConfig, SpaceAttention, SpaceNorm, TimeAttention, bucket, bucket_choice
+from pdejepa.baselines.avit import (
+    Avit,
+    AvitConfig,
+    FrameNorm,
+    SpaceAttention,
+    SpaceNorm,
+    TimeAttention,
+    bucket,
+    bucket_choice,
+)
 from pdejepa.baselines.mpp import Mpp
 from pdejepa.baselines.official import manifest_hash
 from pdejepa.core.errors import CheckpointError, ConfigError
@@ -39,6 +48,15 @@ def test_names_and_shapes_are_the_published_ones() -> None:
         tensors = Avit(AvitConfig(), 12, (128, 128), (True, True)).state_dict()
     assert len(tensors) == 439
     assert manifest_hash(tensors) == "5516883879292792"
+
+
+def test_frames_are_normed_as_by_pytorch() -> None:
+    norm, plain = FrameNorm(6, affine=True), nn.InstanceNorm2d(6, affine=True)
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    plain.load_state_dict(norm.state_dict())
+    x = torch.randn((3, 6, 4, 2), generator=torch.Generator().manual_seed(1)) + 5
+    assert torch.allclose(norm(x), plain(x), atol=1e-5)
 
 
 def test_the_published_table() -> None:

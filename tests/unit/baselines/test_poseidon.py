@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from pdejepa.baselines.base import Baseline
 from pdejepa.baselines.official import manifest_hash
 from pdejepa.baselines.poseidon import Poseidon
 from pdejepa.baselines.scot import Block, ConditionedNorm, Merge, Scot, ScotConfig, Skip, Stage, Unmerge
 from pdejepa.baselines.swin import UNSEEN, WindowAttention, log_offsets, shift_mask
+from pdejepa.baselines.unisolver import UniSolver
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.stages.batches import generator
 from pdejepa.stages.weights import write_weights
@@ -186,6 +188,29 @@ def test_jumps_are_of_one_to_four_frames_and_stay_inside() -> None:
     assert gap.bincount().tolist()[1:] == pytest.approx([1000] * 4, abs=120)
     assert int((gap + begin).max()) == 4
     assert set(begin[gap == 2].tolist()) == {0, 1, 2}
+
+
+def test_short_trainings_jump_by_one_frame_from_anywhere() -> None:
+    task = task_of("combined", 256)
+    with torch.device("meta"):
+        solver = Poseidon(Poseidon.recipe("fast", task).model, task)
+    assert solver.window("fit", 0.0).n_frames == 0
+    drawn = solver.draws("fit", {"u": torch.empty(4000, 14, 1)}, generator(torch.device("cpu"), "jumps"))
+    assert set(drawn["gap"].tolist()) == {1}
+    assert set(drawn["begin"].tolist()) == set(range(13))
+
+
+@pytest.mark.parametrize("kind", [Poseidon, UniSolver])
+def test_fields_are_not_rounded_in_mixed_precision(kind: type[Baseline]) -> None:
+    """bfloat16 has eight bits: a field that went through it has at most 256 different values between 1 and 2."""
+    task = task_of("combined", 64)
+    torch.manual_seed(3)
+    solver = shaken(kind(kind.recipe("tiny", task).model, task))
+    u, xi = 0 * rough("combined", 2, 1, 64), parameters("combined", 2)  # a residual solver adds to nothing
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        new = solver.rollout(u, solver.adapt(xi=xi), 1)
+    assert new.dtype == torch.float32
+    assert not torch.equal(new, new.bfloat16().float())
 
 
 def test_loss_by_hand() -> None:

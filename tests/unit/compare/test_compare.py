@@ -17,11 +17,13 @@ from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
+from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, MethodEntry, SolverEntry, faster
 from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, DataError, Interrupted, NumericalError
 from pdejepa.stages import checkpoint
+from pdejepa.stages.base import Keep
 from pdejepa.stages.weights import read_weights
 
 CPU = torch.device("cpu")
@@ -65,7 +67,7 @@ class Known(Entry):
         self.seen: list[int] = []
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, in_memory: bool = False
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
     ) -> dict[str, Any]:
         return {}
 
@@ -96,10 +98,38 @@ def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
     assert speed == pytest.approx({"ms_per_forecast": 10.0, "ms_per_adaptation": 20.0})
 
 
+def test_who_looks_at_more_frames_is_given_them_in_the_tail() -> None:
+    given = {name: protocol.true_frames(SolverEntry(name, "tiny", 0), run.LONGEST_HISTORY) for name in NAMES}
+    assert {name for name, n in given.items() if n == 5} == {"mae_pde", "dpot", "mpp"}
+    assert (given["fno"], given["unisolver"]) == (2, 1)
+
+
+def test_who_is_told_nothing_but_frames() -> None:
+    assert {name for name, card in CARDS.items() if protocol.is_blind(card) and card.is_forecaster} == {
+        "fno",
+        "mpp",
+        "dpot",
+        "mae_pde",
+    }
+
+
+def test_what_remains_to_who_does_not_know_the_parameters(pool: Pool) -> None:
+    """Nothing, where all of train has the parameters of the trajectory; much, where it has many."""
+    many = blind_error(pool, "test")
+    assert many is not None
+    assert 0.2 < many < 1.5
+    one = dataclasses.replace(pool, data=dataclasses.replace(pool.data, xi=dict(pool.data.xi)))
+    one.data.xi["train"] = pool.data.xi["test"][:1].expand(4, -1)
+    one.data.fields = {**pool.data.fields, "test": pool.data.fields["test"][:1]}
+    alone = blind_error(one, "test")
+    assert alone is not None
+    assert alone < 1e-4
+
+
 # ---- runs ------------------------------------------------------------------------------------------------------
 def test_the_method_takes_steps_too(pool: Pool, tmp_path: Path) -> None:
     entry = MethodEntry("advection", "tiny", 0)
-    report = entry.fit(pool, TotalBudget("steps", 10), tmp_path / "run", 1.0, in_memory=True)
+    report = entry.fit(pool, TotalBudget("steps", 10), tmp_path / "run", 1.0, keep="memory")
     assert {part["steps"] for part in report.values()} == {2}
     with pytest.raises(ConfigError, match="budgets in seconds or steps; got one in flops"):
         entry.fit(pool, TotalBudget("flops", 1e9), tmp_path / "other", 1.0)
@@ -169,16 +199,17 @@ def test_trials_write_no_weights(solver: str, pool: Pool, tmp_path: Path, monkey
 
 def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
     ends = []
-    for in_memory in (False, True):
+    keeps: tuple[Keep, ...] = ("files", "memory")
+    for keep in keeps:
         entry = SolverEntry("lns", "tiny", 0)
-        report = entry.fit(pool, TotalBudget("steps", 12), tmp_path / str(in_memory), 1.0, in_memory)
+        report = entry.fit(pool, TotalBudget("steps", 12), tmp_path / keep, 1.0, keep)
         assert entry.solver is not None
         found = {stage: (part["steps"], part["score"], part["step_selected"]) for stage, part in report.items()}
         ends.append((found, entry.solver.state_dict()))
     assert ends[0][0] == ends[1][0]
     assert all(torch.equal(value, ends[1][1][name]) for name, value in ends[0][1].items())
-    assert list(tmp_path.glob("False/*/final/weights.safetensors"))
-    assert not list(tmp_path.glob("True/**/*.safetensors"))
+    assert list(tmp_path.glob("files/*/final/weights.safetensors"))
+    assert not list(tmp_path.glob("memory/**/*.safetensors"))
 
 
 def test_other_failures_are_no_matter_of_the_learning_rate(

@@ -58,7 +58,7 @@ def test_a_stage_learns_and_reports(tmp_path: Path) -> None:
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_a_trial_ends_alike_and_writes_no_weights(select: Any, tmp_path: Path) -> None:
     usual, trial = Toy(settings(select=select)), Toy(settings(select=select))
-    reports = [train(tmp_path / "usual", usual), train(tmp_path / "trial", trial, in_memory=True)]
+    reports = [train(tmp_path / "usual", usual), train(tmp_path / "trial", trial, keep="memory")]
     for key in ("steps", "score", "step_selected"):
         assert reports[0][key] == reports[1][key]
     assert all(torch.equal(value, gather(usual.saved())[name]) for name, value in gather(trial.saved()).items())
@@ -73,15 +73,15 @@ def test_a_trial_selects_the_best_weights_and_not_later_ones(tmp_path: Path) -> 
             return {"score": next(self.scores), "real": super().score()["score"]}
 
     stage = Worsening()
-    assert train(tmp_path / "toy", stage, in_memory=True)["step_selected"] == 6
+    assert train(tmp_path / "toy", stage, keep="memory")["step_selected"] == 6
     assert Toy.score(stage)["score"] == read_lines(tmp_path / "toy/metrics.jsonl")[3]["valid"]["real"]
 
 
 def test_a_trial_that_is_stopped_begins_anew(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="it was kept in memory only"):
-        train(tmp_path / "toy", Toy(disturb={7: lambda _: signal.raise_signal(signal.SIGINT)}), in_memory=True)
+        train(tmp_path / "toy", Toy(disturb={7: lambda _: signal.raise_signal(signal.SIGINT)}), keep="memory")
     said: list[str] = []
-    assert train(tmp_path / "toy", said=said, in_memory=True)["steps"] == 24
+    assert train(tmp_path / "toy", said=said, keep="memory")["steps"] == 24
     assert said == ["Starting toy anew: nothing was saved yet. 8 steps are repeated."]
 
 
@@ -155,6 +155,12 @@ def test_progress_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureF
     told = capsys.readouterr().err
     assert "toy: step 12: score " in told
     assert "toy: 24 of 24 steps (100 %)" in told
+
+
+def test_trials_are_scored_at_their_end(tmp_path: Path) -> None:
+    train(tmp_path / "toy", Toy(), keep="trial")
+    lines = [json.loads(line) for line in (tmp_path / "toy" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "valid" in line] == [24]
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])

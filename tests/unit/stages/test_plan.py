@@ -104,6 +104,23 @@ def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.Monk
     assert steps == pytest.approx((50 - sum(spent)) / (sum(spent[4:]) / 24), abs=1)
 
 
+def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They compile and record, 30 s in all, which would leave a budget of 20 s nothing."""
+    steps = {}
+    for is_trial in (False, True):
+        spent: list[float] = []
+        monkeypatch.setattr(planning, "clock", lambda spent=spent: sum(spent))
+        work = planning.Work(
+            step=lambda number, n, spent=spent: spent.append(7.5 if len(spent) < 4 else 0.1),
+            score=lambda: None,
+            save=lambda: None,
+            wait=lambda: None,
+        )
+        steps[is_trial] = planning.measure_steps(settings(budget=Budget(seconds=20)), work, is_trial)
+    assert steps[False] <= 10
+    assert steps[True] == pytest.approx((20 - 12 * 0.1) / 0.1, abs=1)
+
+
 @pytest.mark.usefixtures("own_clock")
 def test_checkpoints_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []

@@ -1,0 +1,46 @@
+"""How far a forecaster can get that sees one frame and is not told the parameters.
+
+    u_blind(u_0) = mean over parameters xi of train of  u(t; u_0, xi)
+
+One frame does not say which equation it follows, so the best answer to it is the mean of all that may follow.  Solvers
+that learn from a history of frames cannot be better "from frame 1", however long they train; with this number beside
+theirs, it is seen what is theirs and what is the question's.
+Letters: B trajectories, K parameters, T frames, C channels, *grid spatial axes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pdejepa.baselines.pool import Pool
+from pdejepa.evaluate import metrics
+from pdejepa.evaluate.published import metric_of
+from pdejepa.stages.batches import in_pieces
+from pdejepa.systems import System
+
+N_TRAJECTORIES, N_PARAMETERS = 32, 64
+LARGEST = 2**28  # values that are solved for together
+
+
+def blind_error(pool: Pool, split: str) -> float | None:
+    """The headline error of u_blind; None for systems whose frames do not hold all of their state."""
+    system, data = pool.data.system, pool.data
+    if system.n_state != len(system.fields):
+        return None
+    mean, std = data.statistics.moments(system.ndim, data.fields[split].device)
+    u = data.fields[split][:N_TRAJECTORIES] * std + mean  # (B,T,C,*grid)
+    n = len(data.xi["train"])
+    xi = data.xi["train"][torch.linspace(0, n - 1, min(N_PARAMETERS, n), device=u.device).long()]  # (K,P)
+    parts = in_pieces(len(u), max(1, LARGEST // (len(xi) * u[0].numel())))
+    u_blind = torch.cat([_mean(system, u[part, 0], xi) for part in parts])
+    error = getattr(metrics, metric_of(system.name))(u_blind, u, 1)
+    return float(error[error.isfinite()].mean())
+
+
+def _mean(system: System, u0: Tensor, xi: Tensor) -> Tensor:
+    """(B,T,C,*grid): the mean over xi (K,P) of what follows u0 (B,C,*grid), where the solver finds it."""
+    B, K = len(u0), len(xi)
+    rows = (u0.repeat_interleave(K, 0), xi.repeat(B, 1))
+    fields = system.solve(*rows, times=system.times, t0=float(system.times[0])).as_subclass(Tensor)  # (BK,T,C,*grid)
+    return fields.unflatten(0, (B, K)).nanmean(1)
