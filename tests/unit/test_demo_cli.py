@@ -138,7 +138,7 @@ def test_an_unstable_forecast_is_drawn_and_told(shipped: Path, capsys: Printed) 
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", ["heat", "gray_scott"])
+@pytest.mark.parametrize("name", ["heat", pytest.param("gray_scott", marks=pytest.mark.slow)])
 def test_other_systems(name: str, shipped: Path, capsys: Printed) -> None:
     tiny.saved(name, shipped / name)
     assert main(["demo", name, "--out", "d"]) in (0, 5)  # untrained models may be unstable

@@ -42,6 +42,7 @@ Unit = Literal["seconds", "steps", "samples", "flops"]
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
+DIVERGED = 1.0  # the error of a forecast whose values are not finite, as where forecasts are judged
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class FitStage(Stage):
             u = data.fields["valid"][own, :n_frames]
             u_hat = self.solver.rollout(u[:, :history], state, n_frames - history, draws)
             errors.append(relative_error(u_hat, u[:, history:]))
-        return float(torch.cat(errors).mean())
+        found = torch.cat(errors)
+        return float(torch.where(found.isfinite(), found, DIVERGED).mean())
 
 
 def fit(

@@ -29,6 +29,7 @@ HEAD = (
     "ms/forecast",
     "adaptation",
     "steps",
+    "seconds",
     "learning rate",
 )
 # Who forecasts the first frame for ever; and the best answer of who sees it, but knows nothing of the parameters.
@@ -97,6 +98,7 @@ def rows(records: list[dict[str, Any]]) -> Rows:
                 f"{r['ms_per_forecast']:.2f}",
                 adaptation,
                 f"{sum(r['steps'].values()):,}",
+                f"{r['seconds']:.0f}",
                 f"x {r['learning_rate_factor']:.2g}",
             )
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -153,15 +154,18 @@ class _Training:
         )
 
     def _log(self, metrics: dict[str, Tensor], bar: Progress) -> None:
-        self._refuse_bad_step()
-        values = mean_over_ranks(torch.stack([value.detach().float() for value in metrics.values()])).tolist()
-        named = dict(zip(metrics, values, strict=True))
+        named = self._values(metrics)
         rate = self.settings.optimiser.lr * learning_rate_factor(self.settings.schedule, self.done - 1, self.n_steps)
         self._record({"train": {**named, "lr": rate}})
         if planning.clock() - self.noted_at >= LINE_EVERY_S:
             self.noted_at = planning.clock()
             memory = human_bytes(used_memory(self.context.device))
             bar.note(f"step {self.done:,}: loss {named['loss']:.4g}, {memory} of memory")
+
+    def _values(self, metrics: dict[str, Tensor]) -> dict[str, float]:
+        self._refuse_bad_step()
+        values = mean_over_ranks(torch.stack([value.detach().float() for value in metrics.values()])).tolist()
+        return dict(zip(metrics, values, strict=True))
 
     def _judge(self, bar: Progress) -> bool:
         """Score on valid; whether it is the best so far, in the eyes of rank 0."""
@@ -256,11 +260,12 @@ class _Training:
         return plan
 
     def _probe(self, request: StopRequest) -> int:
-        """Time real steps, a score and a save, then take back what the steps changed."""
+        """Time real steps, a line of metrics, a score and a save, then take back what the steps changed."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
+        latest: dict[str, Tensor] = {}
 
         def step(number: int, n: int) -> None:
-            self._update(self.stage.probe_step(number, n, PROBE_STEPS), PROBE_STEPS)
+            latest.update(self._update(self.stage.probe_step(number, n, PROBE_STEPS), PROBE_STEPS))
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
 
@@ -268,8 +273,15 @@ class _Training:
             if self.is_writer:
                 self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
 
-        work = Work(step, self._score, save, self._wait)
-        n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
+        def log() -> None:
+            values = self._values(latest)
+            if self.is_writer:
+                for name in ("metrics", "timings"):
+                    append_line(Path(aside) / name, values)
+
+        with tempfile.TemporaryDirectory() as aside:
+            work = Work(step, log, self._score, save, self._wait)
+            n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if n_steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")

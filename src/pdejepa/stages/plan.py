@@ -97,6 +97,7 @@ class Work:
     """What the probe times."""
 
     step: Callable[[int, int], object]  # the number-th of n
+    log: Callable[[], object]
     score: Callable[[], object]
     save: Callable[[], object]
     wait: Callable[[], object]  # until the device has done what it was asked to do
@@ -113,6 +114,8 @@ def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) 
     warm = clock()
     begun = warm if is_trial else begun
     step_s = _timed(work, lambda: _rounds(work.step, warm + ENOUGH_SHARE * seconds, warm + PROBE_SHARE * seconds))
+    log_s = _timed(work, lambda: _repeat(lambda *_: work.log(), N_TIMED, clock() + PROBE_SHARE * seconds))
+    step_s += log_s / settings.log_every
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
     save_s = _timed(work, work.save)
     left = seconds - (clock() - begun)

@@ -294,6 +294,7 @@ def _record(solver: str, test: float, system: str = "combined", **changes: Any) 
         "ms_per_adaptation": 3.0,
         "adapts": "none",
         "steps": {"fit": 1000},
+        "seconds": 181.2,
         "learning_rate_factor": 3.0,
         "commit": "1" * 40,
         "data_hash": "a" * 64,
@@ -328,7 +329,17 @@ def test_who_repeats_the_first_frame_stands_below_all() -> None:
     one = _record("fno", 0.05)
     for split, value in (("test", 1.34), ("ood", 1.51)):
         one["errors"][split]["repeat_first"] = value
-    assert rows([one])[1] == ("(the first frame again)", "134%", "151%", "", "1", *[""] * 6)
+    one["errors"]["test"]["blind"] = 0.41
+    first, blind = rows([one])[1:]
+    assert first == ("(the first frame again)", "134%", "151%", "", "1", *[""] * 7)
+    assert blind[1:3] == ("41%", "")
+    assert "parameters unknown" in blind[0]
+
+
+def test_who_cannot_know_the_parameters_is_named() -> None:
+    told, blind = _record("cape", 0.05, is_blind=False), _record("fno", 0.4, is_blind=True)
+    assert not cautions([told])
+    assert cautions([told, blind])[0].startswith("FNO: told neither parameters")
 
 
 def test_the_method_says_what_the_others_lack() -> None:

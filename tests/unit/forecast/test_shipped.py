@@ -15,6 +15,7 @@ from pdejepa.forecast.locate import WEIGHTS_NAME, shipped_models
 
 RESULTS = Path(__file__).parents[3] / "results"
 SHIPPED = shipped_models()
+QUICK = ("combined", "gray_scott")
 N = 3
 TOLERANCE = 0.02  # of an error: data and forecasts are made on another device than where the record was
 MAX_BYTES = 5_000_000
@@ -44,7 +45,7 @@ def test_the_card_tells_the_recorded_errors_and_how_to_repeat_them(name: str) ->
     assert f"pdejepa train {name} --recipe fast" in card
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SHIPPED])
 def test_forecasts_repeat_the_recorded_errors(name: str) -> None:
     """The first trajectories of test, made anew; the record holds the error of every trajectory."""
     model = pdejepa.load(name, device="cpu")

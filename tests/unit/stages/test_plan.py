@@ -95,6 +95,7 @@ def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.Monk
     monkeypatch.setattr(planning, "clock", lambda: sum(spent))
     work = planning.Work(
         step=lambda number, n: spent.append(0.04 if len(spent) < 16 else 0.006),
+        log=lambda: None,
         score=lambda: None,
         save=lambda: None,
         wait=lambda: None,
@@ -102,6 +103,21 @@ def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.Monk
     steps = planning.measure_steps(settings(budget=Budget(seconds=50)), work)
     assert len(spent) == 4 + 2 * 12
     assert steps == pytest.approx((50 - sum(spent)) / (sum(spent[4:]) / 24), abs=1)
+
+
+def test_lines_of_metrics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line every 20 steps takes as long as they do: half as many fit."""
+    spent: list[float] = []
+    monkeypatch.setattr(planning, "clock", lambda: sum(spent))
+    work = planning.Work(
+        step=lambda number, n: spent.append(0.1),
+        log=lambda: spent.append(2.0),
+        score=lambda: None,
+        save=lambda: None,
+        wait=lambda: None,
+    )
+    steps = planning.measure_steps(settings(budget=Budget(seconds=100), log_every=20), work)
+    assert steps == pytest.approx((100 - sum(spent)) / 0.2, abs=1)
 
 
 def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +128,8 @@ def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(planning, "clock", lambda spent=spent: sum(spent))
         work = planning.Work(
             step=lambda number, n, spent=spent: spent.append(7.5 if len(spent) < 4 else 0.1),
-            score=lambda: None,
+            log=lambda: None,
+        score=lambda: None,
             save=lambda: None,
             wait=lambda: None,
         )
