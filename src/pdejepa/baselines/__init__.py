@@ -26,12 +26,21 @@ NAMES = (
     "poseidon",
 )
 
-__all__ = ["NAMES", "Baseline", "Recipe", "get"]
+# With their sizes, as papers and public files call them.
+ALIASES = {"poseidon_t": "poseidon", "dpot_s": "dpot", "avit_b": "mpp", "mpp_avit_b": "mpp"}
+
+__all__ = ["NAMES", "Baseline", "Recipe", "get", "known_as"]
+
+
+def known_as(name: str) -> str:
+    """The name by which a solver is known here, if it is: `poseidon` for `Poseidon-T`."""
+    key = name.replace("-", "_").lower()
+    return ALIASES.get(key, key)
 
 
 def get(name: str) -> type[Baseline]:
     """The class of the solver of that name."""
-    key = name.replace("-", "_").lower()
+    key = known_as(name)
     if key not in NAMES:
         raise ConfigError(f"There is no solver {name!r}{did_you_mean(key, NAMES) or '.'} Solvers: {', '.join(NAMES)}.")
     solver: type[Baseline] = importlib.import_module(f"pdejepa.baselines.{key}").SOLVER

@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 
+from pdejepa.baselines import known_as
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.blind import blind_error
@@ -72,7 +73,7 @@ class Comparison:
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
     """Solvers by name; `all` means every forecaster."""
-    wanted = list(NAMES) if list(names) == ["all"] else list(names)
+    wanted = list(NAMES) if list(names) == ["all"] else [known_as(name) for name in names]
     for name in wanted:
         if name not in NAMES:
             make(name, "", "", 0)  # refuses, with a hint

@@ -142,6 +142,7 @@ def test_learning_rates_are_scaled(pool: Pool) -> None:
 
 def test_names_are_checked() -> None:
     assert chosen(["fno", "pdejepa"]) == ("fno", "pdejepa")
+    assert chosen(["Poseidon-T", "dpot_s", "le-pde"]) == ("poseidon", "dpot", "le_pde")
     assert "pdejepa" in chosen(["all"])
     with pytest.raises(ConfigError, match=r"There is no solver 'fnu'.*fno"):
         chosen(["fnu"])
