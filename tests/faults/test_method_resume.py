@@ -44,6 +44,8 @@ common.MethodStage.rows = disturbed
 sys.exit(main(sys.argv[3:]))
 """
 
+pytestmark = pytest.mark.slow
+
 
 def command(out: Path, *more: str) -> list[str]:
     stages = ("--stages", ",".join(STAGES))
@@ -69,7 +71,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
 def test_killed_in_every_stage(straight: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for number, stage in enumerate(STAGES):
@@ -104,7 +105,6 @@ def test_other_settings_are_refused_and_restart_is_the_way_out(straight: Path, t
     assert other["dynamics/metrics.jsonl"] != same["dynamics/metrics.jsonl"]
 
 
-@pytest.mark.slow
 def test_an_upstream_stage_that_changed_is_noticed(straight: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "run", tmp_path / "other"
     subprocess.run(["cp", "-r", str(straight), str(out)], check=True)
@@ -123,7 +123,6 @@ def losses(out: Path, stage: str) -> list[float]:
     return [line["train"]["loss"] for line in lines if "train" in line]
 
 
-@pytest.mark.slow
 def test_two_ranks_follow_the_same_curve(straight: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pdejepa")

@@ -73,6 +73,7 @@ def test_kill_minus_nine_again_and_again(tmp_path: Path, undisturbed: dict[str, 
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_at_every_point_of_saving(tmp_path: Path) -> None:
     """Before every single rename of a stage: each file of each checkpoint, each folder, latest, best, final, done."""
     train(tmp_path / "straight", Toy(SHORT))

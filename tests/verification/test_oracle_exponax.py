@@ -65,6 +65,7 @@ def test_combined_equals_exponax(row: int, is_dispersive: bool) -> None:
         assert relative_error(solved, theirs(1000)) < 1e-8
 
 
+@pytest.mark.slow
 def test_heterns_without_forcing_equals_exponax() -> None:
     """m with a constant forcing of 0.1 only lifts the mean, which transports nothing."""
     n, system = 48, systems.get("heterns", n_points=48, solver_grid=48)
