@@ -125,6 +125,7 @@ def test_mistakes(shipped: Path, words: list[str], code: int, told: str, capsys:
     assert not Path("pdejepa-demo").exists()
 
 
+@pytest.mark.slow
 def test_an_unstable_forecast_is_drawn_and_told(shipped: Path, capsys: Printed) -> None:
     model = tiny.surrogate("advection")
     model.field.D_heads[0][-1].weight.data.mul_(1e4)  # type: ignore[union-attr,index]

@@ -172,6 +172,7 @@ def test_animations(tmp_path: Path, suffix: str, grid: tuple[int, ...], n_channe
     assert (first != last).any()
 
 
+@pytest.mark.slow
 def test_a_long_animation_is_thinned_and_stays_small(tmp_path: Path) -> None:
     path = tmp_path / "a.gif"
     animate_trajectory(trajectory((24, 24), n_frames=200), path)

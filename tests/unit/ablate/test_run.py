@@ -35,6 +35,8 @@ WORDS = (
     *(f"{name}.training.n_scores=1" for name in ("pretrain", "align", "dynamics", "decode", "polish", "reconstruct")),
 )
 
+pytestmark = pytest.mark.slow
+
 
 def config(*words: str) -> TrainConfig:
     return small_config("advection", *WORDS, *words)
@@ -188,7 +190,6 @@ def test_an_interrupted_run_goes_on(copied: Path) -> None:
     assert weights(copied / "euler") == before
 
 
-@pytest.mark.slow
 def test_a_run_that_diverges_is_left_out(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(copied / "geo")
     with monkeypatch.context() as patch:
@@ -233,7 +234,6 @@ def test_other_numbers_of_trajectories_are_measured_anew(copied: Path) -> None:
     assert list(found["runs"]) == ["physics"]
 
 
-@pytest.mark.slow
 def test_questions_add_up(tmp_path: Path) -> None:
     go(tmp_path, ("geometry",))
     assert list(tmp_path.glob("*/model")) == [tmp_path / "physics" / "model"]
@@ -244,7 +244,6 @@ def test_questions_add_up(tmp_path: Path) -> None:
     assert found["runs"]["physics"]["geometry"]["n"] == N
 
 
-@pytest.mark.slow
 def test_a_base_is_taken_and_left_as_it_is(tmp_path: Path) -> None:
     """Also one that was polished: the four stages are compared."""
     base, out = tmp_path / "base", tmp_path / "out"
