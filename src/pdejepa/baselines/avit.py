@@ -109,7 +109,7 @@ class _Attention(nn.Module):
 
 
 class FrameNorm(nn.InstanceNorm2d):
-    """The instance norm of PyTorch in plain operations: its own kernels are slow for frames of a few tokens."""
+    """The instance norm of PyTorch in plain operations, in the precision of its weights inside mixed precision too."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):

@@ -32,8 +32,8 @@ HEAD = (
     "seconds",
     "learning rate",
 )
-# Who forecasts the first frame for ever; and the best answer of who sees it, but knows nothing of the parameters.
-REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(one frame, parameters unknown: the best)"))
+# Who forecasts the first frame for ever; and a nearly best answer of who sees it, but knows nothing of the parameters.
+REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(one frame, parameters unknown: about the best)"))
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 
 

@@ -3,7 +3,7 @@
     step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
     every log_every steps:   a line in metrics.jsonl
     n_scores times:          score on valid; the best weights are kept
-    by time or steps:        a checkpoint; always at the end, and when asked to stop; none in a trial (see `scratch`)
+    by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: none, see `scratch`
 
 A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
 upstream changed is refused.  On a CPU a resumed stage repeats every bit: the order of samples and all random numbers

@@ -56,7 +56,7 @@ def test_a_stage_learns_and_reports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("select", ["best", "last"])
-def test_a_trial_ends_alike_and_writes_no_weights(select: Any, tmp_path: Path) -> None:
+def test_a_training_in_memory_ends_alike_and_writes_no_weights(select: Any, tmp_path: Path) -> None:
     usual, trial = Toy(settings(select=select)), Toy(settings(select=select))
     reports = [train(tmp_path / "usual", usual), train(tmp_path / "trial", trial, keep="memory")]
     for key in ("steps", "score", "step_selected"):
@@ -65,7 +65,7 @@ def test_a_trial_ends_alike_and_writes_no_weights(select: Any, tmp_path: Path) -
     assert {path.name for path in (tmp_path / "trial").iterdir()} == {"metrics.jsonl", "plan.json", "timings.jsonl"}
 
 
-def test_a_trial_selects_the_best_weights_and_not_later_ones(tmp_path: Path) -> None:
+def test_a_training_in_memory_selects_the_best_weights_and_not_later_ones(tmp_path: Path) -> None:
     class Worsening(Toy):
         scores: Iterator[float] = iter([0.25, 0.5, 0.75, 1.0])
 
@@ -77,7 +77,7 @@ def test_a_trial_selects_the_best_weights_and_not_later_ones(tmp_path: Path) -> 
     assert Toy.score(stage)["score"] == read_lines(tmp_path / "toy/metrics.jsonl")[3]["valid"]["real"]
 
 
-def test_a_trial_that_is_stopped_begins_anew(tmp_path: Path) -> None:
+def test_a_training_in_memory_that_is_stopped_begins_anew(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="it was kept in memory only"):
         train(tmp_path / "toy", Toy(disturb={7: lambda _: signal.raise_signal(signal.SIGINT)}), keep="memory")
     said: list[str] = []

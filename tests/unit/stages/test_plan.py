@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,53 +90,47 @@ def test_slow_steps_end_the_probe_early(tmp_path: Path) -> None:
     assert Timed.now - n_before < 30 * 4
 
 
-def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first round of twelve was disturbed, and took less than 1 % of the budget: a second follows."""
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    spend: Callable[[int], float],
+    log_s: float = 0.0,
+    is_trial: bool = False,
+) -> tuple[int, list[float]]:
+    """Steps that fit into the seconds where the number-th action takes spend(number), and what the probe took."""
     spent: list[float] = []
     monkeypatch.setattr(planning, "clock", lambda: sum(spent))
     work = planning.Work(
-        step=lambda number, n: spent.append(0.04 if len(spent) < 16 else 0.006),
-        log=lambda: None,
+        step=lambda number, n: spent.append(spend(len(spent))),
+        log=lambda: spent.append(log_s) if log_s else None,
         score=lambda: None,
         save=lambda: None,
         wait=lambda: None,
     )
-    steps = planning.measure_steps(settings(budget=Budget(seconds=50)), work)
+    return planning.measure_steps(settings(budget=Budget(seconds=seconds), log_every=20), work, is_trial), spent
+
+
+def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first round of twelve was disturbed, and took less than 1 % of the budget: a second follows."""
+    steps, spent = measured(monkeypatch, 50, lambda number: 0.04 if number < 16 else 0.006)
     assert len(spent) == 4 + 2 * 12
     assert steps == pytest.approx((50 - sum(spent)) / (sum(spent[4:]) / 24), abs=1)
 
 
 def test_lines_of_metrics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line every 20 steps takes as long as they do: half as many fit."""
-    spent: list[float] = []
-    monkeypatch.setattr(planning, "clock", lambda: sum(spent))
-    work = planning.Work(
-        step=lambda number, n: spent.append(0.1),
-        log=lambda: spent.append(2.0),
-        score=lambda: None,
-        save=lambda: None,
-        wait=lambda: None,
-    )
-    steps = planning.measure_steps(settings(budget=Budget(seconds=100), log_every=20), work)
+    steps, spent = measured(monkeypatch, 100, lambda _: 0.1, log_s=2.0)
     assert steps == pytest.approx((100 - sum(spent)) / 0.2, abs=1)
 
 
 def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """They compile and record, 30 s in all, which would leave a budget of 20 s nothing."""
-    steps = {}
-    for is_trial in (False, True):
-        spent: list[float] = []
-        monkeypatch.setattr(planning, "clock", lambda spent=spent: sum(spent))
-        work = planning.Work(
-            step=lambda number, n, spent=spent: spent.append(7.5 if len(spent) < 4 else 0.1),
-            log=lambda: None,
-        score=lambda: None,
-            save=lambda: None,
-            wait=lambda: None,
-        )
-        steps[is_trial] = planning.measure_steps(settings(budget=Budget(seconds=20)), work, is_trial)
-    assert steps[False] <= 10
-    assert steps[True] == pytest.approx((20 - 12 * 0.1) / 0.1, abs=1)
+    usual, trial = (
+        measured(monkeypatch, 20, lambda number: 7.5 if number < 4 else 0.1, is_trial=is_trial)[0]
+        for is_trial in (False, True)
+    )
+    assert usual <= 10
+    assert trial == pytest.approx((20 - 12 * 0.1) / 0.1, abs=1)
 
 
 @pytest.mark.usefixtures("own_clock")
