@@ -29,7 +29,7 @@ from pdejepa.stages.config import (
     PretrainConfig,
     TrainConfig,
 )
-from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.stages.settings import FINISH, Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,7 @@ def _training(
     schedule: ScheduleConfig | None = None,
     n_scores: int = 5,
     select: str = "best",
+    finish: float = 0.0,
 ) -> TrainingConfig:
     return TrainingConfig(
         budget=budget,
@@ -171,6 +172,7 @@ def _training(
         schedule=schedule or ScheduleConfig(warmup=0.05, final=0.01),
         n_scores=n_scores,
         select=select,  # type: ignore[arg-type]
+        finish=finish,
     )
 
 
@@ -220,6 +222,8 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
     """
     pretrain, align, dynamics, decode, polish = (Budget(seconds=seconds) for seconds in column.seconds)
     falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.7, final=0.01)
+    decoder = _training(decode, column.batch_4, 1e-3, finish=FINISH)
+    decoding = DecodeConfig(training=decoder, frames=column.decode_frames)
     return TrainConfig(
         system=system,
         recipe="fast",
@@ -239,12 +243,14 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
             one_frame_clips=column.one_frame_clips,
         ),
         align=AlignConfig(training=_training(align, column.batch_2, 1e-3, "muon", n_scores=3), window=column.window),
-        dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6)),
-        decode=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
+        dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6, finish=FINISH)),
+        decode=decoding,
         polish=PolishConfig(
-            training=_training(polish, column.batch_5, 2e-4, "muon", muon_lr=2e-4), first=8, recompute=column.recompute
+            training=_training(polish, column.batch_5, 2e-4, "muon", muon_lr=2e-4, finish=FINISH),
+            first=8,
+            recompute=column.recompute,
         ),
-        reconstruct=DecodeConfig(training=_training(decode, column.batch_4, 1e-3), frames=column.decode_frames),
+        reconstruct=decoding,
     )
 
 

@@ -1,6 +1,7 @@
 """The training loop: one for all stages, with exact resume.
 
     step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
+    the last steps:          in float32, if the others are in mixed precision (`TrainingConfig.finish`)
     every log_every steps:   a line in metrics.jsonl
     n_scores times:          score on valid; the best weights are kept
     by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: none, see `scratch`
@@ -13,6 +14,7 @@ steps; `step` in the code counts from 0.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import math
@@ -24,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pdejepa.core.device import tf32, used_memory, without_new_code
+from pdejepa.core.device import full_precision, tf32, used_memory, without_new_code
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.core.files import check_free_space, human_bytes
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
@@ -40,7 +42,7 @@ from pdejepa.stages.record import Gradients
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
 from pdejepa.stages.run import append_line, read_lines, sync
-from pdejepa.stages.schedule import learning_rate_factor, score_steps
+from pdejepa.stages.schedule import finishes, learning_rate_factor, score_steps
 from pdejepa.stages.scratch import Scratch
 from pdejepa.stages.weights import first_not_finite, gather, restore
 
@@ -117,7 +119,7 @@ class _Training:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             for step in range(self.done, self.n_steps):
-                metrics = self._update(step, self.n_steps)
+                metrics = self._update(step, self.n_steps, self._finishes(step))
                 self.done = step + 1
                 is_last = self.done == self.n_steps
                 is_score = self.done in scores
@@ -132,12 +134,17 @@ class _Training:
                     rest = "it was kept in memory only" if isinstance(self.store, Scratch) else "saved"
                     raise Interrupted(f"Stopping after step {self.done:,}; {rest}. Continue with the same command.")
 
-    def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def _finishes(self, step: int) -> bool:
+        """Whether a step in mixed precision is one of the last, which are in float32."""
+        return self.context.precision == "bf16" and finishes(self.settings.finish, step, self.n_steps)
+
+    def _update(self, step: int, n_steps: int, is_float32: bool = False) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""
         self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
         with torch.no_grad():
             batch = self.stage.batch(step, n_steps)
-        metrics = self.gradients(batch)
+        with full_precision(self.context.device) if is_float32 else contextlib.nullcontext():
+            metrics = self.gradients(batch, is_mixed=not is_float32)
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
         if self.guard.is_immediate:
@@ -269,6 +276,9 @@ class _Training:
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
 
+        def exact(*_: int) -> None:
+            latest.update(self._update(PROBE_STEPS - 1, PROBE_STEPS, is_float32=True))
+
         def save() -> None:
             if self.is_writer:
                 self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
@@ -280,7 +290,8 @@ class _Training:
                     append_line(Path(aside) / name, values)
 
         with tempfile.TemporaryDirectory() as aside:
-            work = Work(step, log, self._score, save, self._wait)
+            has_last = self.context.precision == "bf16" and self.settings.finish > 0
+            work = Work(step, log, self._score, save, self._wait, exact if has_last else None)
             n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if n_steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")

@@ -101,6 +101,7 @@ class Work:
     score: Callable[[], object]
     save: Callable[[], object]
     wait: Callable[[], object]  # until the device has done what it was asked to do
+    exact: Callable[[int, int], object] | None = None  # one of the last steps, where they are in float32 (`finish`)
 
 
 def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> int:
@@ -110,10 +111,16 @@ def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) 
     """
     begun, seconds = clock(), settings.budget.seconds
     _repeat(work.step, N_WARM, math.inf if is_trial else begun + WARM_SHARE * seconds)
+    exact = work.exact
+    if exact is not None:
+        exact(0, 1)
     work.wait()
     warm = clock()
     begun = warm if is_trial else begun
     step_s = _timed(work, lambda: _rounds(work.step, warm + ENOUGH_SHARE * seconds, warm + PROBE_SHARE * seconds))
+    if exact is not None:
+        exact_s = _timed(work, lambda: _repeat(exact, N_TIMED, clock() + PROBE_SHARE * seconds))
+        step_s += settings.finish * (exact_s - step_s)
     log_s = _timed(work, lambda: _repeat(lambda *_: work.log(), N_TIMED, clock() + PROBE_SHARE * seconds))
     step_s += log_s / settings.log_every
     score_s = _timed(work, work.score) if settings.n_scores else 0.0

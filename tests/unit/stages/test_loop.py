@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pdejepa.core.errors import CheckpointError, ConfigError, Interrupted
-from pdejepa.stages.base import Context
+from pdejepa.stages.base import Batch, Context
 from pdejepa.stages.interrupts import stop_on_signal
 from pdejepa.stages.loop import run_stage
 from pdejepa.stages.run import RunFolder, append_line, cut_metrics, read_lines
@@ -170,6 +170,25 @@ def test_mixed_precision_and_both_optimisers_learn(kind: Any, tmp_path: Path) ->
     scores = [line["valid"]["score"] for line in read_lines(tmp_path / "toy/metrics.jsonl") if "valid" in line]
     assert scores[-1] < scores[0]
     assert all(p.dtype == torch.float32 for p in stage.parameters())
+
+
+class Watched(Toy):
+    """Notes in which precision it computes its losses."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self.precisions: list[torch.dtype] = []
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        self.precisions.append((self.online[0](self.x)).dtype)
+        return super().forward(batch)
+
+
+@pytest.mark.parametrize(("precision", "finish", "n_mixed"), [("bf16", 0.2, 19), ("bf16", 0.0, 24), ("fp32", 0.2, 0)])
+def test_mixed_precision_ends_in_float32(precision: Any, finish: float, n_mixed: int, tmp_path: Path) -> None:
+    stage = Watched(settings(finish=finish))
+    train(tmp_path / "toy", stage, precision=precision)
+    assert stage.precisions == [torch.bfloat16] * n_mixed + [torch.float32] * (24 - n_mixed)
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------

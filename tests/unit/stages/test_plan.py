@@ -95,6 +95,7 @@ def measured(
     seconds: float,
     spend: Callable[[int], float],
     log_s: float = 0.0,
+    exact_s: float = 0.0,
     is_trial: bool = False,
 ) -> tuple[int, list[float]]:
     """Steps that fit into the seconds where the number-th action takes spend(number), and what the probe took."""
@@ -106,8 +107,10 @@ def measured(
         score=lambda: None,
         save=lambda: None,
         wait=lambda: None,
+        exact=(lambda number, n: spent.append(exact_s)) if exact_s else None,
     )
-    return planning.measure_steps(settings(budget=Budget(seconds=seconds), log_every=20), work, is_trial), spent
+    timed = settings(budget=Budget(seconds=seconds), log_every=20, finish=0.2)
+    return planning.measure_steps(timed, work, is_trial), spent
 
 
 def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +123,13 @@ def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.Monk
 def test_lines_of_metrics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line every 20 steps takes as long as they do: half as many fit."""
     steps, spent = measured(monkeypatch, 100, lambda _: 0.1, log_s=2.0)
+    assert steps == pytest.approx((100 - sum(spent)) / 0.2, abs=1)
+
+
+def test_last_steps_in_float32_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the steps take six times as long: half as many fit."""
+    steps, spent = measured(monkeypatch, 100, lambda _: 0.1, exact_s=0.6)
+    assert len(spent) == 4 + 1 + 12 + 12
     assert steps == pytest.approx((100 - sum(spent)) / 0.2, abs=1)
 
 

@@ -19,6 +19,7 @@ from tests.unit.stages.method import CPU, small_config
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CUDA = torch.device("cuda")
+PRECISIONS = ((False, 6, 3), (True, 6, 3), (True, 6, 6))  # recorded, steps, mixed ones
 
 
 class Line(nn.Module):
@@ -58,8 +59,8 @@ def _stage(name: str, system: str, words: tuple[str, ...]) -> MethodStage:
     return stage
 
 
-def _losses(stage: MethodStage, should_record: bool, n_steps: int = 8) -> list[float]:
-    """Train some steps."""
+def _losses(stage: MethodStage, should_record: bool, n_steps: int = 8, n_mixed: int = 8) -> list[float]:
+    """Train some steps, the first of them in mixed precision."""
     optimiser = build_optimiser(stage.trained(), stage.settings.optimiser)
     autocast = lambda: torch.autocast("cuda", torch.bfloat16)  # noqa: E731
     gradients = Gradients(stage, list(optimiser.parameters.values()), autocast, should_record)
@@ -67,7 +68,7 @@ def _losses(stage: MethodStage, should_record: bool, n_steps: int = 8) -> list[f
     for step in range(n_steps):
         with torch.no_grad():
             batch = stage.batch(step, n_steps)
-        losses.append(float(gradients(batch)["loss"].detach()))
+        losses.append(float(gradients(batch, is_mixed=step < n_mixed)["loss"].detach()))
         optimiser.step()
         with torch.no_grad():
             stage.after_update(step, n_steps)
@@ -82,6 +83,13 @@ def test_recorded_steps_train_like_plain_ones(name: str, system: str) -> None:
     plain, recorded = (_losses(_stage(name, system, words), flag) for flag in (False, True))
     assert recorded == pytest.approx(plain, rel=2e-2)
     assert len(set(recorded)) > 4
+
+
+@needs_cuda
+def test_both_precisions_are_recorded() -> None:
+    plain, recorded, mixed = (_losses(_stage("dynamics", "combined", ()), *options) for options in PRECISIONS)
+    assert recorded == pytest.approx(plain, rel=2e-2)
+    assert recorded[3] != mixed[3]
 
 
 @needs_cuda
