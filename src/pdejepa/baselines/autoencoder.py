@@ -20,9 +20,9 @@ from pdejepa.baselines.lift import Resize
 from pdejepa.baselines.task import Task
 
 Padding = Literal["circular", "zeros", "reflect"]
-# Maps of 64 channels stay below 2^24 values: beyond, a convolution on lines gave wrong values (see `models.decoder`),
-# and attention along axes would need tens of gigabytes.
-MOST_POINTS = 250_000
+# Maps stay below this many values: beyond, a convolution on lines gave wrong ones (see `models.decoder`), and attention
+# along axes would need tens of gigabytes.
+MOST_VALUES = 2**24
 
 
 def conv(
@@ -151,9 +151,12 @@ def per_frame(network: nn.Module, u: Tensor, grid: tuple[int, ...]) -> Tensor:
     return in_parts(network, u.flatten(0, 1), grid).unflatten(0, u.shape[:2])
 
 
-def in_parts(network: nn.Module, x: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """A network on frames or latents (n,...) of fields on a grid, a moderate number of points at a time."""
-    parts = [network(part) for part in x.split(max(1, MOST_POINTS // math.prod(grid)))]
+def in_parts(network: nn.Module, x: Tensor, grid: tuple[int, ...], width: int = 64) -> Tensor:
+    """A network on frames or latents (n,...) of fields on a grid, a moderate number of points at a time.
+
+    width: channels of its largest map, if that had as many points as the grid.
+    """
+    parts = [network(part) for part in x.split(max(1, MOST_VALUES // (width * math.prod(grid))))]
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 

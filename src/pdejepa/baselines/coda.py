@@ -142,7 +142,7 @@ class Coda(Baseline):
         error = error / (u.shape[1] - 1)
         loss_c, loss_W = code.square().sum(1).mean(), self.row_norms()
         total = error + self.config.lambda_c * loss_c + self.config.lambda_w * loss_W
-        return {"loss": total, "mse": error, "code": loss_c, "rows": loss_W}
+        return {"loss": total, "error": error, "code": loss_c, "rows": loss_W}
 
     def row_norms(self) -> Tensor:
         """sum over all entries of theta of |(W_1 .. W_d)|, the row of W that moves that entry."""

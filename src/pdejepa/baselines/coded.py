@@ -199,8 +199,11 @@ def fit_code(
     """Codes (B,d) of B environments by Adam, from the same start (d,); the weights of the network stay as they are.
 
     min_c sum_k |u_hat_{t+k} - u_{t+k}|^2, k = 1..n_rolled, from every frame t of the support (B,K,T,C,*grid) in turn;
-    `step` takes frames (B*K,C,*grid) and codes (B*K,d) to the next frames.  Rows do not know of each other.
+    `step` takes frames (B*K,C,*grid) and codes (B*K,d) to the next frames.  Rows do not know of each other; those with
+    the same support share the work.
     """
+    distinct, back = support.flatten(1).unique(dim=0, return_inverse=True)
+    support = distinct.reshape(-1, *support.shape[1:])
     B, K, T = support.shape[:3]
     u = support.flatten(0, 1)  # (B*K,T,C,*grid)
     n_rolled = min(n_rolled, T - 1)
@@ -216,4 +219,4 @@ def fit_code(
                 error = error + (now - u[:, t + k]).square().flatten(1).mean(1).sum()
             (code.grad,) = torch.autograd.grad(error / n_rolled, code)
             optimiser.step()
-    return code.detach()
+    return code.detach()[back]

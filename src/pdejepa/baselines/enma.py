@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pdejepa.baselines.autoencoder import CausalDecoder, CausalEncoder, working_grid
+from pdejepa.baselines.autoencoder import CausalDecoder, CausalEncoder, in_parts, working_grid
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
 from pdejepa.baselines.flow import FlowHead, filled_per_round, integrate
 from pdejepa.baselines.task import Card, Task
@@ -159,7 +159,7 @@ class Enma(Baseline):
         factor = 2**config.n_halvings
         if any(n % factor for n in grid):
             raise ConfigError(f"ENMA with {config.n_halvings} halvings needs multiples of {factor}, got {grid}.")
-        self.sites = tuple(n // factor for n in grid)
+        self.grid, self.sites = grid, tuple(n // factor for n in grid)
         shape = (config.vae_width, config.n_halvings, task.padding)
         self.encoder = CausalEncoder(task.ndim, task.n_channels, 2 * config.latent, *shape)
         self.decoder = CausalDecoder(task.ndim, config.latent, task.n_channels, *shape)
@@ -240,12 +240,14 @@ class Enma(Baseline):
     def posterior(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance (B,T,N,D) of frames (B,T,C,*grid) on the working grid, in float32 always."""
         with torch.autocast(u.device.type, enabled=False):
-            x = self.encoder(u.transpose(1, 2)).flatten(3).permute(0, 2, 3, 1)  # (B,T,N,2D)
+            x = in_parts(self.encoder, u.transpose(1, 2), (u.shape[1], *self.grid))  # (B,2D,T,*sites)
+            x = x.flatten(3).permute(0, 2, 3, 1)  # (B,T,N,2D)
         mean, log_var = x.chunk(2, -1)
         return mean, log_var.clamp(-20.0, 10.0)
 
     def fields(self, z: Tensor) -> Tensor:
-        return self.decoder(z.permute(0, 3, 1, 2).unflatten(3, self.sites)).transpose(1, 2)  # (B,T,C,*grid)
+        x = z.permute(0, 3, 1, 2).unflatten(3, self.sites)  # (B,D,T,*sites)
+        return in_parts(self.decoder, x, (z.shape[1], *self.grid)).transpose(1, 2)  # (B,T,C,*grid)
 
     # ---- forecasts ---------------------------------------------------------------------------------------------
     @torch.no_grad()

@@ -140,8 +140,10 @@ class FitStage(Stage):
     def _loss(self, split: str) -> float:
         rows = torch.arange(min(N_SCORED, self.pool.data.n(split)), device=self.place.device)
         parts = [rows[part] for part in in_pieces(len(rows), self.settings.batch)]
-        losses = [float(self(self.windows(split, part, 1.0, ("score", split)))["loss"]) * len(part) for part in parts]
-        return sum(losses) / len(rows)
+        told = [self(self.windows(split, part, 1.0, ("score", split))) for part in parts]
+        # Where penalties are added to the error, they may outweigh what is left of it.
+        losses = [float(found.get("error", found["loss"])) for found in told]
+        return sum(loss * len(part) for loss, part in zip(losses, parts, strict=True)) / len(rows)
 
     def _rollout_error(self) -> float:
         """Mean over the starts that are judged later: one true frame, and as many as the solver begins with."""

@@ -246,10 +246,11 @@ class Zebra(Baseline):
 
     # ---- words -------------------------------------------------------------------------------------------------
     def _sites(self, u: Tensor) -> Tensor:
-        return in_parts(self.encoder, u, self.grid).flatten(2).transpose(1, 2)  # (n,N,D)
+        return in_parts(self.encoder, u, self.grid, self.config.widths[1]).flatten(2).transpose(1, 2)  # (n,N,D)
 
     def _fields(self, z: Tensor) -> Tensor:
-        return in_parts(self.decoder, z.transpose(1, 2).unflatten(2, self.sites), self.grid)  # (n,C,*grid)
+        maps = z.transpose(1, 2).unflatten(2, self.sites)  # (n,D,*sites)
+        return in_parts(self.decoder, maps, self.grid, self.config.widths[1])  # (n,C,*grid)
 
     @torch.no_grad()
     def words(self, u: Tensor) -> Tensor:

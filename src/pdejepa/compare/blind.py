@@ -25,7 +25,7 @@ LARGEST = 2**28  # values that are solved for together
 
 
 def blind_error(pool: Pool, split: str) -> float | None:
-    """The headline error of u_blind; None for systems whose frames do not hold all of their state."""
+    """The headline error of u_blind; None for systems whose frames do not hold all of their state, and if none is."""
     system, data = pool.data.system, pool.data
     if system.n_state != len(system.fields):
         return None
@@ -36,7 +36,8 @@ def blind_error(pool: Pool, split: str) -> float | None:
     parts = in_pieces(len(u), max(1, LARGEST // (len(xi) * u[0].numel())))
     u_blind = torch.cat([_mean(system, u[part, 0], xi) for part in parts])
     error = getattr(metrics, metric_of(system.name))(u_blind, u, 1)
-    return float(error[error.isfinite()].mean())
+    finite = error[error.isfinite()]
+    return float(finite.mean()) if len(finite) else None
 
 
 def _mean(system: System, u0: Tensor, xi: Tensor) -> Tensor:

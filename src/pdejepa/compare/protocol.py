@@ -36,12 +36,11 @@ N_REPEATS = 3
 
 def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[str, Any]:
     """Errors of a competitor on a split of the pool."""
-    n = pool.data.n(split)
+    n, order = pool.data.n(split), pool.environment[split].argsort(stable=True)  # who adapts does so once for several
     start, tail, joint, repeated, bad = [], [], [], [], 0
     headline = getattr(metrics, metric_of(pool.task.system.name))
     for part in in_pieces(n, _block(pool.task.grid)):
-        rows = torch.arange(part.start, part.stop, device=pool.data.fields[split].device)
-        u, xi, support = _inputs(entry, pool, split, rows)
+        u, xi, support = _inputs(entry, pool, split, order[part])
         answer = entry.forecast(u[:, : _least(entry)], xi, u.shape[1] - _least(entry), support)
         start.append(_counted(metrics.rel_l2(answer.fields, u, _least(entry))))
         joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, _least(entry))))
@@ -51,7 +50,7 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
         if observed > _least(entry):
             answer = entry.forecast(u[:, :observed], xi, u.shape[1] - observed, support)
         tail.append(_counted(metrics.rel_l2(answer.fields, u, longest_history)))
-    errors = torch.cat(start)
+    errors = torch.cat(start)[order.argsort().cpu()]
     return {
         "rel_l2": float(errors.mean()),
         "rel_l2_joint": float(torch.cat(joint).mean()),

@@ -6,7 +6,8 @@
       runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
-the recipe's, as it is, three times as much; the best score on valid wins) and nothing else is tuned.
+the recipe's, as it is, three times as much; the best score on valid wins, or on train of those who fit codes, which
+are known there only) and nothing else is tuned.
 
 The seconds of a budget are those of training: steps, scores, the timing of the first steps and, on a GPU, their
 recording; trials do not count their first steps, or they could be over before they begin.  Data, the building of the
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from pdejepa.baselines import known_as
 from pdejepa.baselines.fit import TotalBudget
@@ -97,12 +99,11 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
         if path in known:
             continue
         assert pool is not None
-        record = _tried(plan, name, seed, pool, say)
+        record = _tried(plan, name, seed, pool, path, say)
         if record is None:
             _clear(plan.device)  # here, where nothing of the failed training is held any more
             continue
-        write_json(path, record)
-        known[path] = json.loads(path.read_text())
+        known[path] = record
     return [known[path] for *_, path in places if path in known]
 
 
@@ -131,10 +132,14 @@ def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
     return pool
 
 
-def _tried(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str], object]) -> dict[str, Any] | None:
-    """The record of one competitor, or None if it failed: one that does must not cost the others their turn."""
+def _tried(
+    plan: Comparison, name: str, seed: int, pool: Pool, path: Path, say: Callable[[str], object]
+) -> dict[str, Any] | None:
+    """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
     try:
-        return _one(plan, name, seed, pool, say)
+        write_json(path, _one(plan, name, seed, pool, say))
+        record: dict[str, Any] = json.loads(path.read_text())
+        return record
     except Interrupted:
         raise
     except PdejepaError as error:
@@ -150,6 +155,7 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
     """Train and judge one competitor."""
     card, folder = CARDS[name], plan.out / "runs" / plan.name(name, seed)
     pool.task.check(card)
+    torch._dynamo.reset()  # there is a limit to what one process keeps compiled
     if plan.device.type == "cuda" and make(name, plan.system, plan.recipe, seed).has_compiled_parts(pool):
         _trial(plan, name, seed, pool, folder, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
     factor, trials = _learning_rate(plan, name, seed, pool, folder)
@@ -196,14 +202,11 @@ def _learning_rate(
 ) -> tuple[float, list[dict[str, Any]]]:
     """The factor of the learning rate whose short trial ends with the best score on valid; decided once."""
     known = folder.with_name(f"{folder.name}.trials")
-    if known.exists():
-        trials = json.loads(known.read_text())
-    else:
-        trials = _trials(plan, name, seed, pool, folder)
-        write_json(known, trials)
+    trials = json.loads(known.read_text()) if known.exists() else _trials(plan, name, seed, pool, folder)
     good = [trial for trial in trials if trial["score"] is not None]
     if not good:
         raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
+    write_json(known, trials)
     return min(good, key=lambda trial: trial["score"])["factor"], trials
 
 

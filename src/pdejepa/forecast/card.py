@@ -32,7 +32,7 @@ FREE = ("device",)  # where, not what
 
 def card_text(system: System, details: dict[str, Any]) -> str:
     """The card of the model that `details`, the content of config.json, describes."""
-    details = {"training": {}, "steps": {}, **details}  # older files lack them
+    details = {"training": {}, "steps": {}, "as_trained": False, **details}  # older files lack them
     parts = (
         _head(system, details),
         _use(system, details),
@@ -97,6 +97,11 @@ def _training(details: dict[str, Any]) -> str:
             " Fields are rescaled to rms 1 and back, and the parameters with them, which this equation allows: how "
             "large a state is makes no difference by itself."
         )
+    if details["as_trained"]:
+        text += (
+            " It was trained in bfloat16, whose products round the weights of field and decoder to eight bits; so "
+            "rounded they are stored, as the network that learned."
+        )
     if seconds:
         table = _table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
         text += f"\n\nSeconds of each part:\n\n{table}"
@@ -109,7 +114,7 @@ def _repeat(details: dict[str, Any]) -> str:
     for word in words[1:]:
         fits = len(lines[-1]) + len(word) < LINE
         lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], f"  {word}"]
-    command = " \\\n".join(lines)
+    command = " \\\n".join(lines) + ("\npdejepa export RUN FOLDER --as-trained" if details["as_trained"] else "")
     text = f"## How to repeat it\n\n```bash\n{command}\n```"
     if any(n for name, n in details["steps"].items() if _seconds(details["training"], name)):
         text += "\n\nStages that were given seconds are given the steps which that became."

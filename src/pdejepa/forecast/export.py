@@ -5,16 +5,24 @@
 Weights are rounded to float16 on the disk only: a loaded model computes in float32.  Errors were measured with the
 weights before rounding, so they are left out until `pdejepa evaluate FOLDER` measures them again; weights that
 rounding does not change keep theirs.
+
+    export_model(..., as_trained=True)                 for trainings whose last steps were in bfloat16
+
+Products in bfloat16 see weights rounded to eight bits: what learned is the network with rounded weights, and rollouts
+add up what others make different.  `as_trained` rounds the layers of the vector field and the decoder like that.
+(Latents are encoded in float32, in training too.)
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.forecast.card import kept_training
@@ -41,16 +49,22 @@ class Exported:
 
 
 def export_model(
-    model: Forecaster, folder: str | os.PathLike[str], dtype: Literal["float32", "float16"] = "float16"
+    model: Forecaster,
+    folder: str | os.PathLike[str],
+    dtype: Literal["float32", "float16"] = "float16",
+    as_trained: bool = False,
 ) -> Exported:
     """Write the model to `folder`, which must be new, empty, or hold a model that stands alone."""
     root = Path(folder).resolve()
     _check_target(root, model.folder)
     details = {**model.details, **_missing(model)}
-    had_errors = bool(details["errors"])
-    if not _survives(model.surrogate, DTYPES[dtype]):
+    surrogate, had_errors = model.surrogate, bool(details["errors"])
+    if as_trained:
+        surrogate = rounded_as_trained(surrogate, details)
+        details["as_trained"] = True
+    if not _keeps(surrogate, DTYPES[dtype], model.surrogate):
         details["errors"] = {}
-    save_model(model.surrogate, root, details, dtype)
+    save_model(surrogate, root, details, dtype)
     sizes = {name: (root / name).stat().st_size for name in (WEIGHTS_NAME, CARD_NAME, CONFIG_NAME)}
     return Exported(
         folder=Path(folder),
@@ -60,6 +74,23 @@ def export_model(
         lost_errors=had_errors and not details["errors"],
         has_training=bool(details["training"]),
     )
+
+
+@torch.no_grad()
+def rounded_as_trained(surrogate: Surrogate, details: dict[str, Any]) -> Surrogate:
+    """A copy with the weights that products in bfloat16 saw; UsageError if the training did not end with such."""
+    training, last = details["training"], "polish" if details["polish"] else "decode"
+    if last not in training:
+        raise UsageError("--as-trained needs to know how the model was trained, which it does not tell.")
+    if training["precision"] != "bf16" or training[last]["training"].get("finish", 0) > 0:
+        raise UsageError("--as-trained is for trainings that end in bfloat16; this one ended in float32.")
+    copied = copy.deepcopy(surrogate)
+    for part in (copied.field, copied.startup, copied.decoder):
+        for layer in part.modules() if part is not None else ():
+            if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
+                for p in layer.parameters():
+                    p.copy_(p.bfloat16().to(p.dtype))
+    return copied
 
 
 def _check_target(root: Path, source: Path | None) -> None:
@@ -80,9 +111,10 @@ def _check_target(root: Path, source: Path | None) -> None:
         ) from None
 
 
-def _survives(surrogate: Surrogate, dtype: torch.dtype) -> bool:
-    """Whether the weights are the same numbers in that precision."""
-    return all(torch.equal(value.to(dtype).to(value.dtype), value) for value in surrogate.state_dict().values())
+def _keeps(surrogate: Surrogate, dtype: torch.dtype, source: Surrogate) -> bool:
+    """Whether the weights in that precision are the numbers of the source."""
+    before = source.state_dict()
+    return all(torch.equal(v.to(dtype).to(v.dtype), before[name]) for name, v in surrogate.state_dict().items())
 
 
 def _missing(model: Forecaster) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class Header:
     lineage: {stage: sha256 of its weights}      seconds: {stage: wall-clock seconds}
     size: data size of the training, which fixes how many trajectories its other splits have
     training: the whole TrainConfig, {} if it is not known      steps: {stage: how many it took}
+    as_trained: layers of field and decoder hold values of bfloat16, which the products of training saw
     errors: {split: {"rel_l2": .., ...}}, filled in by `pdejepa evaluate`
     """
 
@@ -78,6 +79,7 @@ class Header:
     size: Literal["tiny", "small", "paper"] = "paper"
     training: dict[str, Any] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
+    as_trained: bool = False
 
     def build(self, device: str = "cpu") -> Surrogate:
         """The model with the shapes and statistics described, and any weights; on `meta`, with none."""
@@ -151,6 +153,7 @@ def describe(surrogate: Surrogate, details: dict[str, Any], weights: dict[str, A
         "size": "paper",
         "training": {},
         "steps": {},
+        "as_trained": False,
     }
     unknown = [key for key in details if key not in told and key not in own]
     if unknown:

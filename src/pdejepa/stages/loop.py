@@ -42,7 +42,7 @@ from pdejepa.stages.record import Gradients
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
 from pdejepa.stages.run import append_line, read_lines, sync
-from pdejepa.stages.schedule import finishes, learning_rate_factor, score_steps
+from pdejepa.stages.schedule import learning_rate_factor, score_steps
 from pdejepa.stages.scratch import Scratch
 from pdejepa.stages.weights import first_not_finite, gather, restore
 
@@ -92,7 +92,7 @@ class _Training:
         if context.keep == "trial":  # only the end counts, and scores take long beside a few seconds of steps
             self.settings = dataclasses.replace(self.settings, n_scores=min(1, self.settings.n_scores))
         self.is_writer = context.rank == 0
-        self.done, self.n_steps = 0, 0
+        self.done, self.n_steps, self.n_last = 0, 0, 0
         self.best: Best | None = None
         self.begun = self.saved_at = self.noted_at = planning.clock()
         earlier = read_lines(store.root / "timings.jsonl")
@@ -119,7 +119,7 @@ class _Training:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             for step in range(self.done, self.n_steps):
-                metrics = self._update(step, self.n_steps, self._finishes(step))
+                metrics = self._update(step, self.n_steps, step >= self.n_steps - self.n_last)
                 self.done = step + 1
                 is_last = self.done == self.n_steps
                 is_score = self.done in scores
@@ -133,10 +133,6 @@ class _Training:
                 if should_stop and not is_last:
                     rest = "it was kept in memory only" if isinstance(self.store, Scratch) else "saved"
                     raise Interrupted(f"Stopping after step {self.done:,}; {rest}. Continue with the same command.")
-
-    def _finishes(self, step: int) -> bool:
-        """Whether a step in mixed precision is one of the last, which are in float32."""
-        return self.context.precision == "bf16" and finishes(self.settings.finish, step, self.n_steps)
 
     def _update(self, step: int, n_steps: int, is_float32: bool = False) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""
@@ -187,7 +183,7 @@ class _Training:
         return bool(agree([is_better])[0])
 
     def _score(self) -> dict[str, float]:
-        """In float32, as forecasts are judged: selection must not compare rounding."""
+        """In float32, if with the fast products of a GPU: selection must not compare the rounding of bfloat16."""
         with torch.no_grad(), tf32(self.context.device), without_new_code(self.context.device):
             return self.stage.score()
 
@@ -240,7 +236,7 @@ class _Training:
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
             plan = self._make_plan(request)
-        self.n_steps = plan.steps
+        self.n_steps, self.n_last = plan.steps, plan.last
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
             self.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
@@ -253,9 +249,11 @@ class _Training:
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
         budget = self.settings.budget
-        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch) or self._probe(request)
+        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch)
+        steps, last = (steps, round(self._share_of_last() * steps)) if steps else self._probe(request)
         plan = Plan(
             steps=steps,
+            last=last,
             batch=self.settings.batch,
             seed=self.context.seed,
             upstream=self.context.upstream,
@@ -266,7 +264,11 @@ class _Training:
             plan.write(self.store.root)
         return plan
 
-    def _probe(self, request: StopRequest) -> int:
+    def _share_of_last(self) -> float:
+        """Of the steps in mixed precision, those at the end that are in float32."""
+        return self.settings.finish if self.context.precision == "bf16" else 0.0
+
+    def _probe(self, request: StopRequest) -> tuple[int, int]:
         """Time real steps, a line of metrics, a score and a save, then take back what the steps changed."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
         latest: dict[str, Tensor] = {}
@@ -290,14 +292,13 @@ class _Training:
                     append_line(Path(aside) / name, values)
 
         with tempfile.TemporaryDirectory() as aside:
-            has_last = self.context.precision == "bf16" and self.settings.finish > 0
-            work = Work(step, log, self._score, save, self._wait, exact if has_last else None)
-            n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
+            work = Work(step, log, self._score, save, self._wait, exact if self._share_of_last() else None)
+            n_steps, n_last = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if n_steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")
         self._renew()
-        return n_steps
+        return n_steps, n_last
 
     def _wait(self) -> None:
         if self.context.device.type == "cuda":

@@ -33,11 +33,6 @@ def learning_rate_factor(config: ScheduleConfig, step: int, n_steps: int) -> flo
     return 1.0
 
 
-def finishes(share: float, step: int, n_steps: int) -> bool:
-    """Whether step s = 0 .. n_steps-1 belongs to the last `share` of the steps."""
-    return step >= n_steps - round(share * n_steps)
-
-
 def score_steps(n_scores: int, n_steps: int) -> tuple[int, ...]:
     """After how many finished steps the stage is judged: evenly spread, each once, the last at the end."""
     n = min(n_scores, n_steps)

@@ -116,7 +116,7 @@ class TrainingConfig:
     save_every: int = 0  # steps between two checkpoints; 0: by time
     keep: int = 2  # checkpoints kept
     select: Selection = "best"
-    finish: float = 0.0  # share of the steps, at the end, that training in bf16 computes in float32 (see `FINISH`)
+    finish: float = 0.0  # share of a training in bf16, at its end, that is computed in float32 (see `FINISH`)
 
     def __post_init__(self) -> None:
         problems = []

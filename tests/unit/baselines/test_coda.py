@@ -73,17 +73,17 @@ def test_restarts_from_the_truth() -> None:
     for _ in range(3):
         frames.append(solver.step(frames[-1], code))
     rolled = torch.stack(frames[1:], 1)
-    torch.testing.assert_close(solver.loss("fit", batch(0.0, 0.5))["mse"], (single - u[:, 1:]).square().mean())
-    torch.testing.assert_close(solver.loss("fit", batch(1.0, 0.5))["mse"], (rolled - u[:, 1:]).square().mean())
+    torch.testing.assert_close(solver.loss("fit", batch(0.0, 0.5))["error"], (single - u[:, 1:]).square().mean())
+    torch.testing.assert_close(solver.loss("fit", batch(1.0, 0.5))["error"], (rolled - u[:, 1:]).square().mean())
     assert not torch.allclose(single, rolled)
 
 
 def test_eps_falls_with_the_share_done() -> None:
     solver = small()
     eps = math.exp(-10 * 0.1)
-    above, below = (solver.loss("fit", batch(0.1, eps + gap))["mse"] for gap in (0.01, -0.01))
-    torch.testing.assert_close(below, solver.loss("fit", batch(0.0, 0.5))["mse"])
-    torch.testing.assert_close(above, solver.loss("fit", batch(1.0, 0.5))["mse"])
+    above, below = (solver.loss("fit", batch(0.1, eps + gap))["error"] for gap in (0.01, -0.01))
+    torch.testing.assert_close(below, solver.loss("fit", batch(0.0, 0.5))["error"])
+    torch.testing.assert_close(above, solver.loss("fit", batch(1.0, 0.5))["error"])
 
 
 def test_penalties() -> None:
@@ -92,7 +92,7 @@ def test_penalties() -> None:
     rows = sum(p.square().sum(0).sqrt().sum() for name, p in solver.root.named_parameters() if "directions" in name)
     torch.testing.assert_close(parts["rows"], rows)
     torch.testing.assert_close(parts["code"], solver.codes.table[[1, 3]].square().sum() / 2)
-    torch.testing.assert_close(parts["loss"], parts["mse"] + 1e-4 * parts["code"] + 1e-6 * parts["rows"])
+    torch.testing.assert_close(parts["loss"], parts["error"] + 1e-4 * parts["code"] + 1e-6 * parts["rows"])
 
 
 def test_new_codes_start_at_zero() -> None:

@@ -93,3 +93,16 @@ def test_a_code_is_found_again() -> None:
         fit_code(torch.zeros(1), support[1:2], step, 2, 20, 1e-2),
         fit_code(torch.zeros(1), support, step, 2, 20, 1e-2)[1:2],
     )
+
+
+def test_rows_with_the_same_support_share_the_work() -> None:
+    support, sizes = torch.randn((3, 1, 4, 1, 5)), []
+
+    def step(u: Tensor, code: Tensor) -> Tensor:
+        sizes.append(len(u))
+        return u + code[:, :, None]
+
+    alone = fit_code(torch.zeros(1), support, step, 1, 5, 1e-2)
+    rows = torch.tensor([2, 0, 2, 1, 0])
+    torch.testing.assert_close(fit_code(torch.zeros(1), support[rows], step, 1, 5, 1e-2), alone[rows])
+    assert set(sizes) == {3}

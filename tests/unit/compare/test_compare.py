@@ -19,7 +19,7 @@ from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, MethodEntry, SolverEntry, faster
-from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows
+from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows, told
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, DataError, Interrupted, NumericalError
 from pdejepa.stages import checkpoint
@@ -76,10 +76,10 @@ class Known(Entry):
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         self.seen.append(u.shape[1])
-        found = self.truth[: len(u)] * (1 + self.share)
-        fields = torch.cat((u, found[:, u.shape[1] :]), 1)
-        fields[0, -1] = torch.nan
-        return Answer(fields, torch.tensor([fields.shape[1] - 1] + [-1] * (len(u) - 1)), 0.2, 0.1)
+        rows = torch.cdist(u[:, 0].flatten(1), self.truth[:, 0].flatten(1)).argmin(1)  # in whatever order they come
+        fields = torch.cat((u, self.truth[rows, u.shape[1] :] * (1 + self.share)), 1)
+        fields[rows == 3, -1] = torch.nan
+        return Answer(fields, torch.where(rows == 3, fields.shape[1] - 1, -1), 0.2, 0.1)
 
 
 def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +88,7 @@ def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
     entry = Known(pool.data.fields["test"] * std + mean, 0.1)
     found = protocol.judge(entry, pool, "test", 5)
     assert entry.seen == [1, 3]
-    assert found["trajectories"][1:] == pytest.approx([0.1] * 9, rel=1e-4)
-    assert found["trajectories"][0] == 1.0
+    assert found["trajectories"] == pytest.approx([0.1] * 3 + [1.0] + [0.1] * 6, rel=1e-4)
     assert found["rel_l2"] == pytest.approx(0.19, rel=1e-4)
     assert found["median"] == pytest.approx(0.1, rel=1e-4)
     assert (found["n"], found["n_diverged"], found["tail_from"]) == (10, 1, 5)
@@ -319,7 +318,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert rows(records)[0][:3] == ("FNO", "5%", "10%")
     assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
     assert "| FNO | 5% | 10% |" in markdown(records)
-    assert [row[5] for row in rows(records)] == ["1.50 M", "2.5 k"]
+    assert [row[6] for row in rows(records)] == ["1.50 M", "2.5 k"]
     assert "not how good they are" in markdown(records)
     assert cautions(records[:1]) == []
     plot(records, tmp_path / "c.png")
@@ -332,9 +331,17 @@ def test_who_repeats_the_first_frame_stands_below_all() -> None:
         one["errors"][split]["repeat_first"] = value
     one["errors"]["test"]["blind"] = 0.41
     first, blind = rows([one])[1:]
-    assert first == ("(the first frame again)", "134%", "151%", "", "1", *[""] * 7)
+    assert first == ("(the first frame again)", "134%", "151%", "", "1", *[""] * 8)
     assert blind[1:3] == ("41%", "")
     assert "parameters unknown" in blind[0]
+
+
+def test_what_solvers_are_told() -> None:
+    found = {name: told(name) for name in ("pdejepa", "unisolver", "fno", "zebra", "geps", "cls_vit")}
+    assert found["pdejepa"] == found["unisolver"] == "parameters"
+    assert found["zebra"] == found["geps"] == found["cls_vit"] == "a trajectory"
+    assert found["fno"] == ""
+    assert cautions([_record("geps", 0.1, adapts="gradient")])[0].startswith("GEPS: before a forecast they fit a code")
 
 
 def test_who_cannot_know_the_parameters_is_named() -> None:

@@ -81,6 +81,38 @@ def test_errors_of_other_weights_are_not_claimed(tmp_path: Path) -> None:
     assert config_of(tmp_path / "again")["weights_sha256"] == config_of(tmp_path / "half")["weights_sha256"]
 
 
+def trained_in_bfloat16(folder: Path, finish: float = 0.0) -> Path:
+    """An untrained model that says so."""
+    model, training = tiny.surrogate("wave_b"), to_dict(small_config("wave_b", "precision=bf16"))
+    training["decode"]["training"]["finish"] = finish
+    save_model(model, folder, {**tiny.DETAILS, "training": training, "errors": ERRORS})
+    return folder
+
+
+def test_as_trained_rounds_what_products_of_training_rounded(tmp_path: Path) -> None:
+    source = pdejepa.load(trained_in_bfloat16(tmp_path / "m"), "cpu")
+    assert export_model(source, tmp_path / "out", "float32", as_trained=True).lost_errors
+    again = pdejepa.load(tmp_path / "out", "cpu")
+    before, after = source.surrogate.state_dict(), again.surrogate.state_dict()
+    changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
+    assert {name.split(".")[0] for name in changed} == {"field", "startup", "decoder"}
+    assert all(torch.equal(after[name], before[name].bfloat16().float()) for name in changed)
+    assert not any("norm" in name for name in changed)
+    card = (tmp_path / "out/README.md").read_text()
+    assert again.details["as_trained"]
+    assert "so rounded they are stored" in card
+    assert "FOLDER --as-trained\n" in card
+
+
+def test_as_trained_is_for_trainings_that_end_in_bfloat16(tmp_path: Path) -> None:
+    for folder, told in (
+        (trained_in_bfloat16(tmp_path / "finished", finish=0.2), "this one ended in float32"),
+        (tiny.saved("heat", tmp_path / "unknown"), "needs to know how the model was trained"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            export_model(pdejepa.load(folder, "cpu"), tmp_path / "out", as_trained=True)
+
+
 def test_weights_too_large_for_half_precision(tmp_path: Path) -> None:
     model = tiny.forecaster("heat")
     model.surrogate.decoder.layers[-1].weight.data[0, 0] = 1e30
