@@ -99,8 +99,8 @@ def _training(details: dict[str, Any]) -> str:
         )
     if details["as_trained"]:
         text += (
-            " It was trained in bfloat16, whose products round the weights of field and decoder to eight bits; so "
-            "rounded they are stored, as the network that learned."
+            " Products of training rounded the weights of field and decoder to bfloat16; so they are stored, as the "
+            "network that learned."
         )
     if seconds:
         table = _table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])

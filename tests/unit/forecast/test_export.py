@@ -100,7 +100,7 @@ def test_as_trained_rounds_what_products_of_training_rounded(tmp_path: Path) -> 
     assert not any("norm" in name for name in changed)
     card = (tmp_path / "out/README.md").read_text()
     assert again.details["as_trained"]
-    assert "so rounded they are stored" in card
+    assert "so they are stored" in card
     assert "FOLDER --as-trained\n" in card
 
 

@@ -146,6 +146,18 @@ def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch
     assert trial == pytest.approx((20 - 12 * 0.1) / 0.1, abs=1)
 
 
+def test_plans_of_before_have_no_last_steps(tmp_path: Path) -> None:
+    plan = planning.Plan(7, 8, 0, {"data": "d"}, "bit", {"steps": 7.0}, last=2)
+    plan.write(tmp_path)
+    assert planning.read_plan(tmp_path) == plan
+    told = json.loads((tmp_path / "plan.json").read_text())
+    del told["last"]
+    (tmp_path / "plan.json").write_text(json.dumps(told))
+    found = planning.read_plan(tmp_path)
+    assert found is not None
+    assert (found.steps, found.last) == (7, 0)
+
+
 @pytest.mark.usefixtures("own_clock")
 def test_checkpoints_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
