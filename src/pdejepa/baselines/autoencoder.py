@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.lift import Resize
 from pdejepa.baselines.task import Task
-
-Padding = Literal["circular", "zeros", "reflect"]
-# Maps stay below this many values: beyond, a convolution on lines gave wrong ones (see `models.decoder`), and attention
-# along axes would need tens of gigabytes.
-MOST_VALUES = 2**24
+from pdejepa.models.decoder import MAX_VALUES, Padding
 
 
 def conv(
@@ -154,9 +150,10 @@ def per_frame(network: nn.Module, u: Tensor, grid: tuple[int, ...]) -> Tensor:
 def in_parts(network: nn.Module, x: Tensor, grid: tuple[int, ...], width: int = 64) -> Tensor:
     """A network on frames or latents (n,...) of fields on a grid, a moderate number of points at a time.
 
+    Beyond MAX_VALUES in a map a convolution gave wrong ones, and attention along axes would need tens of gigabytes.
     width: channels of its largest map, if that had as many points as the grid.
     """
-    parts = [network(part) for part in x.split(max(1, MOST_VALUES // (width * math.prod(grid))))]
+    parts = [network(part) for part in x.split(max(1, MAX_VALUES // (width * math.prod(grid))))]
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 

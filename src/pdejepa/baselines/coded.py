@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Task
-
-Padding = Literal["circular", "zeros", "reflect"]
+from pdejepa.models.decoder import Padding
 
 
 @dataclass(frozen=True)

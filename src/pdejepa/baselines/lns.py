@@ -29,10 +29,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.autoencoder import AxisAttention, Down, FullAttention, Padding, ResBlock, Up, conv, per_frame
+from pdejepa.baselines.autoencoder import AxisAttention, Down, FullAttention, ResBlock, Up, conv, per_frame
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, relative_l2
 from pdejepa.baselines.task import Card, Task
 from pdejepa.core.errors import ConfigError
+from pdejepa.models.decoder import Padding
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 

@@ -25,7 +25,7 @@ LARGEST = 2**28  # values that are solved for together
 
 
 def blind_error(pool: Pool, split: str) -> float | None:
-    """The headline error of u_blind; None for systems whose frames do not hold all of their state, and if none is."""
+    """The headline error of u_blind; None where frames do not hold the whole state, or where none is finite."""
     system, data = pool.data.system, pool.data
     if system.n_state != len(system.fields):
         return None

@@ -100,7 +100,7 @@ def test_many_frames_go_through_in_parts() -> None:
             sizes.append(len(x))
             return 2 * x
 
-    with mock.patch.object(autoencoder, "MOST_VALUES", 40 * 64):
+    with mock.patch.object(autoencoder, "MAX_VALUES", 40 * 64):
         torch.testing.assert_close(per_frame(Counted(), u, (8,)), 2 * u)
     assert sizes == [5, 5, 2]
 
