@@ -35,7 +35,7 @@ from pdejepa.stages.common import Place
 from pdejepa.stages.loop import run_stage
 from pdejepa.stages.losses import relative_error
 from pdejepa.stages.resume import choose_trained
-from pdejepa.stages.settings import FINISH, Budget, TrainingConfig
+from pdejepa.stages.settings import Budget, TrainingConfig
 from pdejepa.stages.weights import gather, restore
 
 Unit = Literal["seconds", "steps", "samples", "flops"]
@@ -192,8 +192,7 @@ def fit(
     for stage_recipe in recipe.stages:
         solver.prepare(stage_recipe.name)
         stage = FitStage(solver, stage_recipe, pool, Place(device), seed)
-        if stage_recipe.precision == "bf16":
-            stage.settings = dataclasses.replace(stage.settings, finish=FINISH)
+        stage.settings = dataclasses.replace(stage.settings, rounds=True)  # means something in bf16 only
         if budget is not None:
             stage.settings = with_budget(stage, recipe, stage_recipe, budget)
         context = Context(

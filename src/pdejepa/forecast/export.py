@@ -6,11 +6,11 @@ Weights are rounded to float16 on the disk only: a loaded model computes in floa
 weights before rounding, so they are left out until `pdejepa evaluate FOLDER` measures them again; weights that
 rounding does not change keep theirs.
 
-    export_model(..., as_trained=True)                 for trainings whose last steps were in bfloat16
+    export_model(..., as_trained=True)                 for trainings in bfloat16 without `rounds`
 
 Products in bfloat16 see weights rounded to eight bits: what learned is the network with rounded weights, and rollouts
-add up what others make different.  `as_trained` rounds the layers of the vector field and the decoder like that.
-(Latents are encoded in float32, in training too.)
+add up what others make different.  `as_trained` rounds the layers of the vector field and the decoder like that, which
+trainings with `rounds` do by themselves.  (Latents are encoded in float32, in training too.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.forecast.card import kept_training
@@ -32,6 +31,7 @@ from pdejepa.forecast.header import CONFIG_NAME, read
 from pdejepa.forecast.locate import WEIGHTS_NAME, run_folder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.memory import read_json
+from pdejepa.stages.rounding import round_layers
 
 OF_A_RUN = ("model", "model-four-stages")  # folders that a training writes
 
@@ -76,20 +76,15 @@ def export_model(
     )
 
 
-@torch.no_grad()
 def rounded_as_trained(surrogate: Surrogate, details: dict[str, Any]) -> Surrogate:
     """A copy with the weights that products in bfloat16 saw; UsageError if the training did not end with such."""
     training, last = details["training"], "polish" if details["polish"] else "decode"
     if last not in training:
         raise UsageError("--as-trained needs to know how the model was trained, which it does not tell.")
-    if training["precision"] != "bf16" or training[last]["training"].get("finish", 0) > 0:
-        raise UsageError("--as-trained is for trainings that end in bfloat16; this one ended in float32.")
+    if training["precision"] != "bf16" or training[last]["training"].get("rounds"):
+        raise UsageError("--as-trained is for trainings in bfloat16 that keep unrounded weights; this one does not.")
     copied = copy.deepcopy(surrogate)
-    for part in (copied.field, copied.startup, copied.decoder):
-        for layer in part.modules() if part is not None else ():
-            if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
-                for p in layer.parameters():
-                    p.copy_(p.bfloat16().to(p.dtype))
+    round_layers(part for part in (copied.field, copied.startup, copied.decoder) if part is not None)
     return copied
 
 

@@ -29,7 +29,7 @@ from pdejepa.stages.config import (
     PretrainConfig,
     TrainConfig,
 )
-from pdejepa.stages.settings import FINISH, Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _training(
     schedule: ScheduleConfig | None = None,
     n_scores: int = 5,
     select: str = "best",
-    finish: float = 0.0,
+    rounds: bool = False,
 ) -> TrainingConfig:
     return TrainingConfig(
         budget=budget,
@@ -172,7 +172,7 @@ def _training(
         schedule=schedule or ScheduleConfig(warmup=0.05, final=0.01),
         n_scores=n_scores,
         select=select,  # type: ignore[arg-type]
-        finish=finish,
+        rounds=rounds,
     )
 
 
@@ -222,7 +222,7 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
     """
     pretrain, align, dynamics, decode, polish = (Budget(seconds=seconds) for seconds in column.seconds)
     falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.7, final=0.01)
-    decoder = _training(decode, column.batch_4, 1e-3, finish=FINISH)
+    decoder = _training(decode, column.batch_4, 1e-3, rounds=True)
     decoding = DecodeConfig(training=decoder, frames=column.decode_frames)
     return TrainConfig(
         system=system,
@@ -243,10 +243,10 @@ def fast(system: str, column: FastColumn) -> TrainConfig:
             one_frame_clips=column.one_frame_clips,
         ),
         align=AlignConfig(training=_training(align, column.batch_2, 1e-3, "muon", n_scores=3), window=column.window),
-        dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6, finish=FINISH)),
+        dynamics=DynamicsConfig(training=_training(dynamics, column.batch_3, 1e-3, "muon", n_scores=6, rounds=True)),
         decode=decoding,
         polish=PolishConfig(
-            training=_training(polish, column.batch_5, 2e-4, "muon", muon_lr=2e-4, finish=FINISH),
+            training=_training(polish, column.batch_5, 2e-4, "muon", muon_lr=2e-4, rounds=True),
             first=8,
             recompute=column.recompute,
         ),

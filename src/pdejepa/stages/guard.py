@@ -6,14 +6,21 @@ averaged), so a bad value is named by its tensor.
     CPU    looked at in every step, before the update: nothing is changed by a bad step
     GPU    looking would make the GPU wait for us, so it notes by itself the first bad step and the norms of that
            step, and we read the note now and then and always before saving: nothing bad is ever saved
+
+Gradients that are finite and far too large are clipped, so the loss does not tell; `Jumps` does.
 """
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+JUMP = 1000.0  # times the usual norm; batches of one training differ by ten or thirty
+N_USUAL = 10  # norms before there is a usual one
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,26 @@ class FiniteGuard:
         if is_bad[0]:
             return BadStep(step, "the loss")
         return BadStep(step, f"the gradient of {self.names[is_bad.index(True) - 1]}")
+
+
+class Jumps:
+    """Tells, once, when the norm of the gradient leaves what it was in the lines of metrics before."""
+
+    def __init__(self) -> None:
+        self._norms: deque[float] = deque(maxlen=5 * N_USUAL)
+        self._is_told = False
+
+    def notice(self, norm: float) -> str:
+        """Words for people who watch; empty as long as all is well."""
+        usual = statistics.median(self._norms) if len(self._norms) >= N_USUAL else norm
+        if not self._is_told and norm > JUMP * usual > 0:
+            self._is_told = True
+            return (
+                f"the norm of the gradient jumped from {usual:.3g} to {norm:.3g}; while that lasts, steps are noise. "
+                "Try a lower learning rate; if that does not help, distrust this precision or device"
+            )
+        self._norms.append(norm)
+        return ""
 
 
 def clip_gradients(gradients: list[Tensor], norm: Tensor, limit: float) -> None:

@@ -1,7 +1,6 @@
 """The training loop: one for all stages, with exact resume.
 
     step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
-    the last steps:          in float32, if the others are in mixed precision (`TrainingConfig.finish`)
     every log_every steps:   a line in metrics.jsonl
     n_scores times:          score on valid; the best weights are kept
     by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: none, see `scratch`
@@ -26,21 +25,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pdejepa.core.device import full_precision, tf32, used_memory, without_new_code
+from pdejepa.core.device import tf32, used_memory, without_new_code
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.core.files import check_free_space, human_bytes
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
 from pdejepa.stages import plan as planning
 from pdejepa.stages.base import Context, Stage, silent
-from pdejepa.stages.checkpoint import StageFolder
+from pdejepa.stages.checkpoint import BEST, StageFolder
 from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
-from pdejepa.stages.guard import FiniteGuard, clip_gradients, describe_trajectories
+from pdejepa.stages.guard import FiniteGuard, Jumps, clip_gradients, describe_trajectories
 from pdejepa.stages.interrupts import StopRequest, stop_on_signal
 from pdejepa.stages.optim import build_optimiser
 from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
+from pdejepa.stages.rounding import round_layers, rounded
 from pdejepa.stages.run import append_line, read_lines, sync
 from pdejepa.stages.schedule import learning_rate_factor, score_steps
 from pdejepa.stages.scratch import Scratch
@@ -92,7 +92,7 @@ class _Training:
         if context.keep == "trial":  # only the end counts, and scores take long beside a few seconds of steps
             self.settings = dataclasses.replace(self.settings, n_scores=min(1, self.settings.n_scores))
         self.is_writer = context.rank == 0
-        self.done, self.n_steps, self.n_last = 0, 0, 0
+        self.done, self.n_steps = 0, 0
         self.best: Best | None = None
         self.begun = self.saved_at = self.noted_at = planning.clock()
         earlier = read_lines(store.root / "timings.jsonl")
@@ -100,6 +100,8 @@ class _Training:
         choose_trained(stage)
         self.frozen = hash_modules(stage.frozen())
         self.model: nn.Module = stage  # wrapped by `prepare` if there are several ranks
+        self.jumps = Jumps()
+        self._rounds = self.settings.rounds and context.precision == "bf16"
         self._renew()
         self.gradients = self._gradients()
 
@@ -119,7 +121,7 @@ class _Training:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             for step in range(self.done, self.n_steps):
-                metrics = self._update(step, self.n_steps, step >= self.n_steps - self.n_last)
+                metrics = self._update(step, self.n_steps)
                 self.done = step + 1
                 is_last = self.done == self.n_steps
                 is_score = self.done in scores
@@ -134,13 +136,12 @@ class _Training:
                     rest = "it was kept in memory only" if isinstance(self.store, Scratch) else "saved"
                     raise Interrupted(f"Stopping after step {self.done:,}; {rest}. Continue with the same command.")
 
-    def _update(self, step: int, n_steps: int, is_float32: bool = False) -> dict[str, Tensor]:
+    def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""
         self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
         with torch.no_grad():
             batch = self.stage.batch(step, n_steps)
-        with full_precision(self.context.device) if is_float32 else contextlib.nullcontext():
-            metrics = self.gradients(batch, is_mixed=not is_float32)
+        metrics = self.gradients(batch)
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
         if self.guard.is_immediate:
@@ -160,6 +161,9 @@ class _Training:
         named = self._values(metrics)
         rate = self.settings.optimiser.lr * learning_rate_factor(self.settings.schedule, self.done - 1, self.n_steps)
         self._record({"train": {**named, "lr": rate}})
+        jump = self.jumps.notice(named["gradient_norm"])
+        if jump:
+            bar.note(f"step {self.done:,}: {jump}")
         if planning.clock() - self.noted_at >= LINE_EVERY_S:
             self.noted_at = planning.clock()
             memory = human_bytes(used_memory(self.context.device))
@@ -183,8 +187,10 @@ class _Training:
         return bool(agree([is_better])[0])
 
     def _score(self) -> dict[str, float]:
-        """In float32, if with the fast products of a GPU: selection must not compare the rounding of bfloat16."""
-        with torch.no_grad(), tf32(self.context.device), without_new_code(self.context.device):
+        """In float32, as forecasts are judged, if with the fast products of a GPU."""
+        device, saved = self.context.device, self.stage.saved()
+        as_judged = rounded(list(saved.values())) if self._rounds else contextlib.nullcontext()
+        with torch.no_grad(), tf32(device), without_new_code(device), as_judged:
             return self.stage.score()
 
     def _is_save_due(self) -> bool:
@@ -236,7 +242,7 @@ class _Training:
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
             plan = self._make_plan(request)
-        self.n_steps, self.n_last = plan.steps, plan.last
+        self.n_steps = plan.steps
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
             self.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
@@ -249,11 +255,9 @@ class _Training:
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
         budget = self.settings.budget
-        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch)
-        steps, last = (steps, round(self._share_of_last() * steps)) if steps else self._probe(request)
+        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch) or self._probe(request)
         plan = Plan(
             steps=steps,
-            last=last,
             batch=self.settings.batch,
             seed=self.context.seed,
             upstream=self.context.upstream,
@@ -264,11 +268,7 @@ class _Training:
             plan.write(self.store.root)
         return plan
 
-    def _share_of_last(self) -> float:
-        """Of the steps in mixed precision, those at the end that are in float32."""
-        return self.settings.finish if self.context.precision == "bf16" else 0.0
-
-    def _probe(self, request: StopRequest) -> tuple[int, int]:
+    def _probe(self, request: StopRequest) -> int:
         """Time real steps, a line of metrics, a score and a save, then take back what the steps changed."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
         latest: dict[str, Tensor] = {}
@@ -277,9 +277,6 @@ class _Training:
             latest.update(self._update(self.stage.probe_step(number, n, PROBE_STEPS), PROBE_STEPS))
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
-
-        def exact(*_: int) -> None:
-            latest.update(self._update(PROBE_STEPS - 1, PROBE_STEPS, is_float32=True))
 
         def save() -> None:
             if self.is_writer:
@@ -292,13 +289,13 @@ class _Training:
                     append_line(Path(aside) / name, values)
 
         with tempfile.TemporaryDirectory() as aside:
-            work = Work(step, log, self._score, save, self._wait, exact if self._share_of_last() else None)
-            n_steps, n_last = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
+            work = Work(step, log, self._score, save, self._wait)
+            n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if n_steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")
         self._renew()
-        return n_steps, n_last
+        return n_steps
 
     def _wait(self) -> None:
         if self.context.device.type == "cuda":
@@ -316,6 +313,10 @@ class _Training:
         if self.settings.select == "best" and self.best is None:
             self.store.say(f"{self.stage.name}: no score on valid was finite; the last weights are used.")
         best = self.best if self.settings.select == "best" else None
+        if best is not None:
+            restore(self.stage.saved(), self.store.read(BEST).weights, f"{self.stage.name}/{BEST}")
+        if self._rounds:
+            round_layers(self.stage.saved().values())
         write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
         return self.n_steps
 

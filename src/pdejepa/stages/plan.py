@@ -38,7 +38,6 @@ class Plan:
     upstream: dict[str, str]
     exactness: str  # "bit": a resumed run repeats every bit; "loss": it repeats the loss to rounding
     budget: dict[str, float]
-    last: int = 0  # how many of the steps, at the end, are in float32 where the others are not
 
     def write(self, folder: Path) -> None:
         write_json(folder / PLAN, asdict(self))
@@ -49,9 +48,8 @@ def read_plan(folder: Path) -> Plan | None:
     path = folder / PLAN
     try:
         data: dict[str, Any] = json.loads(path.read_bytes())
-        plan = Plan(**{name: data[name] for name in Plan.__dataclass_fields__ if name in data or name != "last"})
-        counts = (plan.steps, plan.last)
-        if any(type(n) is not int for n in counts) or plan.steps < 1 or not isinstance(plan.upstream, dict):
+        plan = Plan(**{name: data[name] for name in Plan.__dataclass_fields__})
+        if type(plan.steps) is not int or plan.steps < 1 or not isinstance(plan.upstream, dict):
             raise ValueError("no number of steps")
     except FileNotFoundError:
         return None
@@ -103,42 +101,31 @@ class Work:
     score: Callable[[], object]
     save: Callable[[], object]
     wait: Callable[[], object]  # until the device has done what it was asked to do
-    exact: Callable[[int, int], object] | None = None  # one of the last steps, where they are in float32 (`finish`)
 
 
-def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> tuple[int, int]:
-    """How many steps fit into the seconds that the probe leaves, and how many of them are the last; rank 0 decides.
+def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> int:
+    """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides.
 
-    The last ones, in float32, take the share `finish` of the time, so that slow ones do not cost most of the others.
     The first steps of a trial do not count: it shall learn something, and compiling would use up short budgets.
     """
     begun, seconds = clock(), settings.budget.seconds
     _repeat(work.step, N_WARM, math.inf if is_trial else begun + WARM_SHARE * seconds)
-    exact = work.exact
-    if exact is not None:
-        exact(0, 1)
     work.wait()
     warm = clock()
     begun = warm if is_trial else begun
     step_s = _timed(work, lambda: _rounds(work.step, warm + ENOUGH_SHARE * seconds, warm + PROBE_SHARE * seconds))
-    exact_s = step_s
-    if exact is not None:
-        exact_s = max(step_s, _timed(work, lambda: _repeat(exact, N_TIMED, clock() + PROBE_SHARE * seconds)))
     log_s = _timed(work, lambda: _repeat(lambda *_: work.log(), N_TIMED, clock() + PROBE_SHARE * seconds))
-    step_s, exact_s = (one + log_s / settings.log_every for one in (step_s, exact_s))
+    step_s += log_s / settings.log_every
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
     save_s = _timed(work, work.save)
     left = seconds - (clock() - begun)
     if settings.save_every:
-        step_s, exact_s = (one + save_s / settings.save_every for one in (step_s, exact_s))
-        n_saves = 1.0
+        step_s, n_saves = step_s + save_s / settings.save_every, 1.0
     else:
         n_saves = 1.0 + left / settings.save_seconds
     # A better score saves a checkpoint and the weights once more; count every score as better.
     overhead = n_saves * save_s + settings.n_scores * (score_s + 2 * save_s)
-    share, spare = settings.finish if exact is not None else 0.0, max(0.0, left - overhead)
-    last = ask_rank_zero(lambda: int(share * spare / exact_s))
-    return ask_rank_zero(lambda: max(1, int((1 - share) * spare / step_s) + last)), last
+    return ask_rank_zero(lambda: max(1, int((left - overhead) / step_s)))
 
 
 def _repeat(action: Callable[[int, int], object], n: int, until: float) -> int:

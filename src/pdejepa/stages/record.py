@@ -10,7 +10,7 @@ A replay leaves its results where the recording put them: metrics and gradients 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,14 +47,13 @@ class Gradients:
         self._recordings: dict[tuple[object, ...], _Recording] = {}
         self._pool: Any = None  # memory that the recordings share: one runs at a time
 
-    def __call__(self, batch: Batch, is_mixed: bool = True) -> Metrics:
-        """is_mixed: inside `autocast`; otherwise in float32."""
+    def __call__(self, batch: Batch) -> Metrics:
         if not self.should_record:
-            return self._compute(batch, is_mixed)
-        key = (is_mixed, *((name, value.shape, value.dtype) for name, value in batch.items()))
+            return self._compute(batch)
+        key = tuple((name, value.shape, value.dtype) for name, value in batch.items())
         recording = self._recordings.get(key)
         if recording is None:
-            recording = self._recordings[key] = self._record(batch, is_mixed)
+            recording = self._recordings[key] = self._record(batch)
         for name, value in batch.items():
             recording.batch[name].copy_(value)
         recording.graph.replay()
@@ -62,26 +61,26 @@ class Gradients:
             parameter.grad = gradient
         return recording.metrics
 
-    def _compute(self, batch: Batch, is_mixed: bool) -> Metrics:
+    def _compute(self, batch: Batch) -> Metrics:
         self.forget()
-        with self.autocast() if is_mixed else nullcontext():
+        with self.autocast():
             metrics: Metrics = self.model(batch)
         metrics["loss"].backward()
         return metrics
 
-    def _record(self, batch: Batch, is_mixed: bool) -> _Recording:
+    def _record(self, batch: Batch) -> _Recording:
         batch = {name: value.clone() for name, value in batch.items()}
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
             for _ in range(N_WARM):
-                self._compute(batch, is_mixed)
+                self._compute(batch)
         torch.cuda.current_stream().wait_stream(beside)
         self.forget()
         torch.cuda.empty_cache()  # a recording has memory of its own: do not hold that of the first steps as well
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            metrics = self._compute(batch, is_mixed)
+            metrics = self._compute(batch)
         self._pool = self._pool or graph.pool()
         metrics = {name: value.detach() for name, value in metrics.items()}
         return _Recording(graph, batch, metrics, [parameter.grad for parameter in self.parameters])

@@ -7,7 +7,7 @@ from typing import Any
 
 from pdejepa.core.errors import CheckpointError
 from pdejepa.stages.base import Stage
-from pdejepa.stages.checkpoint import BEST, DONE, FINAL, WEIGHTS, StageFolder
+from pdejepa.stages.checkpoint import DONE, FINAL, WEIGHTS, StageFolder
 from pdejepa.stages.resume import Best
 from pdejepa.stages.run import read_lines
 from pdejepa.stages.weights import gather, restore
@@ -24,11 +24,10 @@ _KEYS = {  # of the report: of done.json
 def write_result(
     stage: Stage, store: StageFolder, n_steps: int, best: Best | None, upstream: Mapping[str, str], seconds: float
 ) -> None:
-    """Write the best weights, or the ones of now if `best` is None."""
+    """Write the weights that the stage holds: those of `best`, or the last ones if it is None."""
     step = n_steps if best is None else best.step
     score = _score_of(store, step)
-    weights = gather(stage.saved()) if best is None else store.read(BEST).weights
-    digest = store.write_final(weights, {"stage": stage.name, "step": step, "score": score})
+    digest = store.write_final(gather(stage.saved()), {"stage": stage.name, "step": step, "score": score})
     store.write_done(
         {
             "steps": n_steps,

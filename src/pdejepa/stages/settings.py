@@ -16,10 +16,6 @@ OptimiserKind = Literal["adamw", "adam", "muon", "adan"]
 ScheduleKind = Literal["wsd", "cosine", "constant"]
 Selection = Literal["best", "last"]
 
-# Products in bf16 round the weights, so what learns is the network with rounded weights.  In float32 the same weights
-# are another network, off by a thousandth at random, and a rollout adds that up.  So the last steps are in float32.
-FINISH = 0.2
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -116,7 +112,7 @@ class TrainingConfig:
     save_every: int = 0  # steps between two checkpoints; 0: by time
     keep: int = 2  # checkpoints kept
     select: Selection = "best"
-    finish: float = 0.0  # share of a training in bf16, at its end, that is computed in float32 (see `FINISH`)
+    rounds: bool = False  # in bf16: judged and finished with the rounded weights that its products saw (see `rounding`)
 
     def __post_init__(self) -> None:
         problems = []
@@ -128,8 +124,6 @@ class TrainingConfig:
                 problems.append(f"{name} must be 0 or more, got {getattr(self, name)}")
         if not self.save_seconds > 0:
             problems.append(f"save_seconds must be above 0, got {self.save_seconds}")
-        if not 0 <= self.finish <= 1:
-            problems.append(f"finish must be from 0 to 1, got {self.finish}")
         if self.select not in ("best", "last"):
             problems.append(f"select must be best or last, got {self.select!r}")
         if self.select == "best" and self.n_scores == 0:

@@ -81,10 +81,10 @@ def test_errors_of_other_weights_are_not_claimed(tmp_path: Path) -> None:
     assert config_of(tmp_path / "again")["weights_sha256"] == config_of(tmp_path / "half")["weights_sha256"]
 
 
-def trained_in_bfloat16(folder: Path, finish: float = 0.0) -> Path:
+def trained_in_bfloat16(folder: Path, rounds: bool = False) -> Path:
     """An untrained model that says so."""
     model, training = tiny.surrogate("wave_b"), to_dict(small_config("wave_b", "precision=bf16"))
-    training["decode"]["training"]["finish"] = finish
+    training["decode"]["training"]["rounds"] = rounds
     save_model(model, folder, {**tiny.DETAILS, "training": training, "errors": ERRORS})
     return folder
 
@@ -104,9 +104,9 @@ def test_as_trained_rounds_what_products_of_training_rounded(tmp_path: Path) -> 
     assert "FOLDER --as-trained\n" in card
 
 
-def test_as_trained_is_for_trainings_that_end_in_bfloat16(tmp_path: Path) -> None:
+def test_as_trained_is_for_trainings_with_unrounded_weights(tmp_path: Path) -> None:
     for folder, told in (
-        (trained_in_bfloat16(tmp_path / "finished", finish=0.2), "this one ended in float32"),
+        (trained_in_bfloat16(tmp_path / "rounded", rounds=True), "this one does not"),
         (tiny.saved("heat", tmp_path / "unknown"), "needs to know how the model was trained"),
     ):
         with pytest.raises(UsageError, match=told):

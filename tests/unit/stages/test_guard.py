@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pdejepa.core.errors import Interrupted, NumericalError
 from pdejepa.stages.base import Batch
-from pdejepa.stages.guard import FiniteGuard
+from pdejepa.stages.guard import FiniteGuard, Jumps
 from pdejepa.stages.run import read_lines
 from pdejepa.stages.settings import OptimiserConfig
 from pdejepa.stages.weights import gather
@@ -92,6 +92,27 @@ def test_the_guard_remembers_the_first_bad_step() -> None:
     found = guard.poll()
     assert found is not None
     assert (found.step, found.what) == (1, "the gradient of b")
+
+
+def test_gradients_that_jump_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Clipped, they do not show in the loss."""
+
+    def spoil(stage: Toy) -> None:
+        stage.online[3].weight.register_hook(lambda gradient: 1e6 * gradient)
+
+    train(tmp_path / "toy", Toy(settings(log_every=1), disturb={15: spoil}), show_progress=True)
+    told = [line for line in capsys.readouterr().err.splitlines() if "jumped" in line]
+    assert len(told) == 1
+    assert told[0].startswith("toy: step 16: the norm of the gradient jumped from ")
+
+
+def test_what_is_usual_is_no_jump() -> None:
+    jumps = Jumps()
+    assert not jumps.notice(0.0)
+    assert not any(jumps.notice(norm) for norm in (1e-4, 3.0, 1e5))  # at first nobody knows
+    assert not any(jumps.notice(1.0 + 30 * (n % 7 == 0)) for n in range(60))
+    assert jumps.notice(2000.0)
+    assert not jumps.notice(3000.0)
 
 
 # ---- on a GPU ----------------------------------------------------------------------------------------------------

@@ -173,22 +173,37 @@ def test_mixed_precision_and_both_optimisers_learn(kind: Any, tmp_path: Path) ->
 
 
 class Watched(Toy):
-    """Notes in which precision it computes its losses."""
+    """Notes whether its layers hold values of bfloat16 only, in steps and in scores."""
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
-        self.precisions: list[torch.dtype] = []
+        self.steps: list[bool] = []
+        self.scores: list[bool] = []
+
+    def is_rounded(self) -> bool:
+        weight = self.online[0].weight
+        return bool(torch.equal(weight, weight.bfloat16().float()))
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        self.precisions.append((self.online[0](self.x)).dtype)
+        self.steps.append(self.is_rounded())
         return super().forward(batch)
 
+    def score(self) -> dict[str, float]:
+        self.scores.append(self.is_rounded())
+        return super().score()
 
-@pytest.mark.parametrize(("precision", "finish", "n_mixed"), [("bf16", 0.2, 19), ("bf16", 0.0, 24), ("fp32", 0.2, 0)])
-def test_mixed_precision_ends_in_float32(precision: Any, finish: float, n_mixed: int, tmp_path: Path) -> None:
-    stage = Watched(settings(finish=finish))
-    train(tmp_path / "toy", stage, precision=precision)
-    assert stage.precisions == [torch.bfloat16] * n_mixed + [torch.float32] * (24 - n_mixed)
+
+@pytest.mark.parametrize("select", ["best", "last"])
+@pytest.mark.parametrize(("precision", "rounds"), [("bf16", True), ("bf16", False), ("fp32", True)])
+def test_mixed_precision_is_judged_and_kept_as_products_saw_it(
+    precision: Any, rounds: bool, select: Any, tmp_path: Path
+) -> None:
+    stage, is_rounded = Watched(settings(rounds=rounds, select=select)), precision == "bf16" and rounds
+    report = train(tmp_path / "toy", stage, precision=precision)
+    assert not any(stage.steps)  # it learns with the exact ones
+    assert stage.scores == [is_rounded] * 4
+    assert stage.is_rounded() == is_rounded
+    assert report["score"] == Toy.score(stage)["score"]
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------

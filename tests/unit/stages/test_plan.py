@@ -95,9 +95,8 @@ def measured(
     seconds: float,
     spend: Callable[[int], float],
     log_s: float = 0.0,
-    exact_s: float = 0.0,
     is_trial: bool = False,
-) -> tuple[tuple[int, int], list[float]]:
+) -> tuple[int, list[float]]:
     """Steps that fit into the seconds where the number-th action takes spend(number), and what the probe took."""
     spent: list[float] = []
     monkeypatch.setattr(planning, "clock", lambda: sum(spent))
@@ -107,55 +106,31 @@ def measured(
         score=lambda: None,
         save=lambda: None,
         wait=lambda: None,
-        exact=(lambda number, n: spent.append(exact_s)) if exact_s else None,
     )
-    timed = settings(budget=Budget(seconds=seconds), log_every=20, finish=0.2)
-    return planning.measure_steps(timed, work, is_trial), spent
+    return planning.measure_steps(settings(budget=Budget(seconds=seconds), log_every=20), work, is_trial), spent
 
 
 def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round of twelve was disturbed, and took less than 1 % of the budget: a second follows."""
-    (steps, _), spent = measured(monkeypatch, 50, lambda number: 0.04 if number < 16 else 0.006)
+    steps, spent = measured(monkeypatch, 50, lambda number: 0.04 if number < 16 else 0.006)
     assert len(spent) == 4 + 2 * 12
     assert steps == pytest.approx((50 - sum(spent)) / (sum(spent[4:]) / 24), abs=1)
 
 
 def test_lines_of_metrics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line every 20 steps takes as long as they do: half as many fit."""
-    (steps, _), spent = measured(monkeypatch, 100, lambda _: 0.1, log_s=2.0)
+    steps, spent = measured(monkeypatch, 100, lambda _: 0.1, log_s=2.0)
     assert steps == pytest.approx((100 - sum(spent)) / 0.2, abs=1)
-
-
-def test_last_steps_in_float32_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take six times as long, and a fifth of the time."""
-    (steps, last), spent = measured(monkeypatch, 100, lambda _: 0.1, exact_s=0.6)
-    assert len(spent) == 4 + 1 + 12 + 12
-    left = 100 - sum(spent)
-    assert last == int(0.2 * left / 0.6)
-    assert steps - last == pytest.approx(0.8 * left / 0.1, abs=1)
-    assert measured(monkeypatch, 100, lambda _: 0.1)[0][1] == 0
 
 
 def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """They compile and record, 30 s in all, which would leave a budget of 20 s nothing."""
     usual, trial = (
-        measured(monkeypatch, 20, lambda number: 7.5 if number < 4 else 0.1, is_trial=is_trial)[0][0]
+        measured(monkeypatch, 20, lambda number: 7.5 if number < 4 else 0.1, is_trial=is_trial)[0]
         for is_trial in (False, True)
     )
     assert usual <= 10
     assert trial == pytest.approx((20 - 12 * 0.1) / 0.1, abs=1)
-
-
-def test_plans_of_before_have_no_last_steps(tmp_path: Path) -> None:
-    plan = planning.Plan(7, 8, 0, {"data": "d"}, "bit", {"steps": 7.0}, last=2)
-    plan.write(tmp_path)
-    assert planning.read_plan(tmp_path) == plan
-    told = json.loads((tmp_path / "plan.json").read_text())
-    del told["last"]
-    (tmp_path / "plan.json").write_text(json.dumps(told))
-    found = planning.read_plan(tmp_path)
-    assert found is not None
-    assert (found.steps, found.last) == (7, 0)
 
 
 @pytest.mark.usefixtures("own_clock")
