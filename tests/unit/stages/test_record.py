@@ -93,8 +93,12 @@ def test_options_of_dynamics_can_be_recorded(word: str) -> None:
     assert recorded == pytest.approx(plain, rel=2e-2)
 
 
-# As many tokens as the networks that ship have on a line: 64, and one more where the parameters are a token.
-LONG = ("switches.n_points=256", "model.field={width: 144, depth: 2, heads: 3, n_substeps: 2}")
+# Sizes of the networks that ship, on a line: 64 tokens, and one more where the parameters are a token.
+LONG = (
+    "switches.n_points=256",
+    "model.encoder={patch: 4, width: 128, depth: 1, heads: 4}",
+    "model.field={width: 144, depth: 2, heads: 3, n_substeps: 2}",
+)
 
 
 def _gradients(variant: str, device: torch.device, should_record: bool) -> dict[str, torch.Tensor]:
@@ -105,7 +109,7 @@ def _gradients(variant: str, device: torch.device, should_record: bool) -> dict[
     with torch.no_grad(), full_precision(device):
         for parameter in parameters.values():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator).to(device))
-        states = torch.randn((16, 2, 64, 16), generator=generator).to(device)
+        states = torch.randn((16, 2, 64, 128), generator=generator).to(device)
         batch = {**stage.batch(0, 10), "states": states}
     never = lambda: torch.autocast(device.type, enabled=False)  # noqa: E731
     gradients = Gradients(stage, list(parameters.values()), never, should_record)
