@@ -38,6 +38,17 @@ def test_the_table(folder: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatc
     assert err == "Skipped: generate-cpu.json (no record of an evaluation).\n"
 
 
+def test_many_files_that_are_no_records_are_not_all_named(folder: Path, capsys: Printed) -> None:
+    for n in range(5):
+        (folder / f"ablate-{n}.json").write_text("{}")
+    (folder / "broken.json").write_text("{")
+    assert main(["results", str(folder)]) == 0
+    assert capsys.readouterr().err == (
+        "Skipped: ablate-0.json, ablate-1.json, ablate-2.json and 3 more (no record of an evaluation); "
+        "broken.json (damaged: not JSON).\n"
+    )
+
+
 def test_another_recipe_and_folder(folder: Path, capsys: Printed) -> None:
     assert main(["results", str(folder), "--recipe", "tiny"]) == 0
     out = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
     found = read_records(Path("results"))
     found.records       what could be understood, in the order of the files' names
-    found.skipped       "generate-cpu.json (no system)", ...
+    found.skipped       ("generate-cpu.json", "no system"), ...
 
 A record may come from anywhere, so it is checked before it is believed; what is no record is named and left out.
 """
@@ -75,10 +75,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Found:
-    """Records, and what was left out, each as `name (why)`."""
+    """Records, and what was left out, each as name and why."""
 
     records: tuple[Record, ...]
-    skipped: tuple[str, ...]
+    skipped: tuple[tuple[str, str], ...]
 
 
 def read_records(folder: Path) -> Found:
@@ -103,13 +103,13 @@ def _collect(sources: Mapping[str, Callable[[], Any]]) -> Found:
         try:
             record = parse_record(name, read())
         except (ValueError, CheckpointError) as error:
-            skipped.append(f"{name} ({error})")
+            skipped.append((name, str(error)))
             continue
         before = found.get(record.identity)
         if before is None:
             found[record.identity] = record
         elif set(record.errors) <= set(before.errors):
-            skipped.append(f"{name} (the same forecasts as {before.name})")
+            skipped.append((name, f"the same forecasts as {before.name}"))
         else:
             found[record.identity] = replace(before, errors={**record.errors, **before.errors})
     return Found(tuple(found.values()), tuple(skipped))

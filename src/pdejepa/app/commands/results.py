@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 USUAL_FOLDER, USUAL_RECIPE = "results", "fast"
 MARK = "results"
+N_NAMED = 3  # files left out for the same reason
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +59,7 @@ def results(
     rows = make_rows(found.records, recipe)
     targets = make_targets(rows)
     if found.skipped:
-        typer.echo(f"Skipped: {'; '.join(found.skipped)}.", err=True)
+        typer.echo(f"Skipped: {_grouped(found.skipped)}.", err=True)
     if as_json:
         typer.echo(json.dumps([row_to_plain(row) for row in rows], indent=2, ensure_ascii=False))
     else:
@@ -71,6 +73,17 @@ def results(
 
         draw_errors(rows, plot)
         typer.echo(f"Drawn to {plot}", err=as_json)
+
+
+def _grouped(skipped: Sequence[tuple[str, str]]) -> str:
+    """`a.json, b.json, c.json and 10 more (no record of an evaluation); d.json (damaged: not JSON)`."""
+    names: dict[str, list[str]] = {}
+    for name, why in skipped:
+        names.setdefault(why, []).append(name)
+    return "; ".join(
+        f"{', '.join(own[:N_NAMED])}{f' and {len(own) - N_NAMED} more' if len(own) > N_NAMED else ''} ({why})"
+        for why, own in names.items()
+    )
 
 
 def _check_plot(plot: Path | None) -> None:
