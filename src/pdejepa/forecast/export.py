@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.forecast.card import kept_training
@@ -31,8 +32,9 @@ from pdejepa.forecast.header import CONFIG_NAME, read
 from pdejepa.forecast.locate import WEIGHTS_NAME, run_folder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.memory import read_json
-from pdejepa.stages.rounding import round_layers
+from pdejepa.stages.rounding import round_all
 
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what field and decoder compute in bfloat16
 OF_A_RUN = ("model", "model-four-stages")  # folders that a training writes
 
 
@@ -84,7 +86,9 @@ def rounded_as_trained(surrogate: Surrogate, details: dict[str, Any]) -> Surroga
     if training["precision"] != "bf16" or training[last]["training"].get("rounds"):
         raise UsageError("--as-trained is for trainings in bfloat16 that keep unrounded weights; this one does not.")
     copied = copy.deepcopy(surrogate)
-    round_layers(part for part in (copied.field, copied.startup, copied.decoder) if part is not None)
+    parts = [part for part in (copied.field, copied.startup, copied.decoder) if part is not None]
+    layers = [layer for part in parts for layer in part.modules() if isinstance(layer, LAYERS)]
+    round_all(p for layer in layers for p in layer.parameters())
     return copied
 
 

@@ -13,7 +13,6 @@ steps; `step` in the code counts from 0.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import math
@@ -40,7 +39,7 @@ from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
-from pdejepa.stages.rounding import round_layers, rounded
+from pdejepa.stages.rounding import round_all, rounded, seen_rounded
 from pdejepa.stages.run import append_line, read_lines, sync
 from pdejepa.stages.schedule import learning_rate_factor, score_steps
 from pdejepa.stages.scratch import Scratch
@@ -101,9 +100,9 @@ class _Training:
         self.frozen = hash_modules(stage.frozen())
         self.model: nn.Module = stage  # wrapped by `prepare` if there are several ranks
         self.jumps = Jumps()
-        self._rounds = self.settings.rounds and context.precision == "bf16"
         self._renew()
         self.gradients = self._gradients()
+        self._seen: list[Tensor] | None = None
 
     def _renew(self) -> None:
         self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser)
@@ -112,6 +111,19 @@ class _Training:
     def _gradients(self) -> Gradients:
         should_record = self.context.record and self.context.device.type == "cuda" and self.context.world == 1
         return Gradients(self.model, list(self.optimiser.parameters.values()), self._autocast, should_record)
+
+    def _rounded(self) -> list[Tensor]:
+        """The trained parameters that are judged and finished as products in bfloat16 see them (`rounds`)."""
+
+        def compute() -> None:
+            batch = self.stage.batch(0, PROBE_STEPS)
+            with self._autocast():
+                self.stage(batch)
+
+        if self._seen is None:
+            is_wanted = self.settings.rounds and self.context.precision == "bf16"
+            self._seen = seen_rounded(self.optimiser.parameters.values(), compute) if is_wanted else []
+        return self._seen
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:
@@ -188,9 +200,8 @@ class _Training:
 
     def _score(self) -> dict[str, float]:
         """In float32, as forecasts are judged, if with the fast products of a GPU."""
-        device, saved = self.context.device, self.stage.saved()
-        as_judged = rounded(list(saved.values())) if self._rounds else contextlib.nullcontext()
-        with torch.no_grad(), tf32(device), without_new_code(device), as_judged:
+        device = self.context.device
+        with torch.no_grad(), tf32(device), without_new_code(device), rounded(self._rounded()):
             return self.stage.score()
 
     def _is_save_due(self) -> bool:
@@ -274,6 +285,7 @@ class _Training:
         latest: dict[str, Tensor] = {}
 
         def step(number: int, n: int) -> None:
+            self._rounded()  # found out in the first step, which is not timed
             latest.update(self._update(self.stage.probe_step(number, n, PROBE_STEPS), PROBE_STEPS))
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
@@ -315,8 +327,7 @@ class _Training:
         best = self.best if self.settings.select == "best" else None
         if best is not None:
             restore(self.stage.saved(), self.store.read(BEST).weights, f"{self.stage.name}/{BEST}")
-        if self._rounds:
-            round_layers(self.stage.saved().values())
+        round_all(self._rounded())
         write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
         return self.n_steps
 

@@ -2,43 +2,64 @@
 
 Products in bfloat16 see weights rounded to eight bits, so what learns is the network with rounded weights.  Forecasts
 are in float32, where the same weights unrounded are another network: off by a thousandth, and rollouts add that up.
-So a training with `rounds` is judged and finished with rounded layers; it goes on, and is resumed, with exact ones.
+So a training with `rounds` is judged and finished with rounded weights; it goes on, and is resumed, with exact ones.
+
+Only what was rounded in training is: parts that are computed in float32 on purpose keep their digits.  Which these are
+is not declared but seen, in one computation of the loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-# What automatic mixed precision computes in bfloat16 and has weights; norms and single parameters stay as they are.
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
+
+class _Casts(TorchDispatchMode):
+    """Notes where the values lie that are converted to bfloat16; a view lies where its parameter does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") is torch.bfloat16:
+            self.places.add(_place(args[0]))
+        return func(*args, **kwargs)
+
+
+def seen_rounded(parameters: Iterable[Tensor], compute: Callable[[], object]) -> list[Tensor]:
+    """Those of the parameters that `compute` converts to bfloat16 before it uses them; nothing is compiled."""
+    casts = _Casts()
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"), casts:
+        compute()
+    return [parameter for parameter in parameters if _place(parameter) in casts.places]
 
 
 @torch.no_grad()
-def round_layers(modules: Iterable[nn.Module]) -> None:
-    """Weights and biases of all layers take the nearest values of bfloat16; they stay float32."""
-    for parameter in _of_layers(modules):
+def round_all(parameters: Iterable[Tensor]) -> None:
+    """They take the nearest values of bfloat16, and stay float32."""
+    for parameter in parameters:
         parameter.copy_(parameter.bfloat16())
 
 
 @contextmanager
-def rounded(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Inside, the layers are rounded; afterwards they are what they were."""
-    found = _of_layers(modules)
-    before = [parameter.detach().clone() for parameter in found]
-    round_layers(modules)
+def rounded(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, they are rounded; afterwards they are what they were."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    round_all(parameters)
     try:
         yield
     finally:
         with torch.no_grad():
-            for parameter, value in zip(found, before, strict=True):
+            for parameter, value in zip(parameters, before, strict=True):
                 parameter.copy_(value)
 
 
-def _of_layers(modules: Iterable[nn.Module]) -> list[Tensor]:
-    """Each once, wherever it is shared."""
-    layers = (layer for module in modules for layer in module.modules() if isinstance(layer, LAYERS))
-    return list({id(p): p for layer in layers for p in layer.parameters()}.values())
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -4,55 +4,104 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from pdejepa.stages.rounding import round_layers, rounded
+from pdejepa import baselines, systems
+from pdejepa.baselines.fit import FitStage, build
+from pdejepa.baselines.pool import build_pool
+from pdejepa.forecast.export import LAYERS
+from pdejepa.stages.common import Place
+from pdejepa.stages.decode import Decode
+from pdejepa.stages.dynamics import Dynamics
+from pdejepa.stages.polish import Polish
+from pdejepa.stages.rounding import round_all, rounded, seen_rounded
+from tests.unit.stages import method
+
+CPU = torch.device("cpu")
 
 
 class Net(nn.Module):
-    """A layer of each kind, one of them used twice, a norm and a parameter of its own."""
+    """A layer, one used through a view, a norm, a parameter that is added, and a layer that stays exact."""
 
     def __init__(self) -> None:
         super().__init__()
-        layers = [nn.Linear(3, 3), nn.Conv1d(2, 2, 3), nn.Conv2d(2, 2, 3)]
-        layers += [nn.ConvTranspose1d(2, 2, 2), nn.ConvTranspose2d(2, 2, 2)]
-        self.layers = nn.ModuleList([*layers, layers[0]])
-        self.norm = nn.LayerNorm(3)
-        self.token = nn.Parameter(torch.randn(3))
-        with torch.no_grad():
-            self.norm.weight.copy_(torch.randn(3))
+        self.layer, self.viewed, self.exact = nn.Linear(3, 3), nn.Conv1d(3, 3, 1), nn.Linear(3, 3)
+        self.norm, self.token = nn.LayerNorm(3), nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.layer(x)) + self.token
+        x = nn.functional.linear(x, self.viewed.weight[:, :, 0], self.viewed.bias)
+        with torch.autocast("cpu", enabled=False):
+            return self.exact(x.float())
 
 
-def weights(net: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in net.state_dict().items()}
+def seen(net: nn.Module, compute: object) -> set[str]:
+    found = {id(p) for p in seen_rounded(net.parameters(), compute)}  # type: ignore[arg-type]
+    return {name for name, p in net.named_parameters() if id(p) in found}
 
 
-def test_layers_are_rounded_and_nothing_else() -> None:
-    torch.manual_seed(0)
+def mixed(net: nn.Module, x: object) -> object:
+    def compute() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            net(x)
+
+    return compute
+
+
+def test_only_what_products_round_is_seen() -> None:
     net = Net()
-    before = weights(net)
-    round_layers([net])
-    for name, value in weights(net).items():
-        expected = before[name].bfloat16().float() if name.startswith("layers.") else before[name]
-        assert torch.equal(value, expected), name
-        assert value.dtype == torch.float32
-    assert not torch.equal(net.layers[0].weight, before["layers.0.weight"])
+    expected = {"layer.weight", "layer.bias", "viewed.weight", "viewed.bias"}
+    assert seen(net, mixed(net, torch.randn(2, 3))) == expected
+    assert seen(net, lambda: net(torch.randn(2, 3))) == set()
 
 
 def test_what_products_see_is_not_changed_by_rounding() -> None:
     torch.manual_seed(0)
     layer, x = nn.Linear(64, 64), torch.randn(8, 64)
     with torch.autocast("cpu", torch.bfloat16):
-        before = layer(x)
-        round_layers([layer])
+        before, weight = layer(x), layer.weight.clone()
+        round_all(layer.parameters())
         assert torch.equal(layer(x), before)
+    assert layer.weight.dtype == torch.float32
+    assert not torch.equal(layer.weight, weight)
 
 
 def test_afterwards_they_are_what_they_were() -> None:
-    torch.manual_seed(0)
-    net = Net()
-    before = weights(net)
-    with pytest.raises(KeyError), rounded([net]):
-        assert not torch.equal(net.layers[0].weight, before["layers.0.weight"])
+    layer = nn.Linear(3, 3)
+    before = layer.weight.clone()
+    with pytest.raises(KeyError), rounded([layer.weight]):
+        assert torch.equal(layer.weight, before.bfloat16().float())
         raise KeyError
-    assert all(torch.equal(value, before[name]) for name, value in weights(net).items())
+    assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("kind", [Dynamics, Decode, Polish])
+@pytest.mark.parametrize("system", ["combined", "wave_b", "heat"])
+def test_field_and_decoder_are_rounded_as_exports_do_it(kind: type, system: str) -> None:
+    stage = method.build(kind, system)
+    net = nn.ModuleDict(stage.trained())
+    parts = {name: part for name, part in net.named_modules() if isinstance(part, LAYERS)}
+    layers = {f"{name}.{own}" for name, part in parts.items() for own, _ in part.named_parameters()}
+    with torch.no_grad():
+        batch = stage.batch(0, 10)
+    assert seen(net, mixed(stage, batch)) == layers
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("enma", ("encoder.", "decoder.", "dynamics.head.")),
+        ("zebra", ("encoder.", "decoder.")),
+        ("unisolver", ("last.",)),
+    ],
+)
+def test_what_solvers_compute_in_float32_is_not_rounded(name: str, exact: tuple[str, ...]) -> None:
+    kind, pool = baselines.get(name), build_pool(systems.get("combined"), {"train": 12, "valid": 4}, CPU)
+    recipe = kind.recipe("tiny", pool.task)
+    solver = build(kind, recipe, pool)
+    part = recipe.stages[-1]
+    solver.prepare(part.name)
+    stage = FitStage(solver, part, pool, Place(CPU), 0)
+    found = seen(solver, mixed(stage, stage.batch(0, 10)))
+    assert found
+    assert not [word for word in found if word.startswith(exact)]
