@@ -318,6 +318,7 @@ class _Training:
         for name, digest in hash_modules(self.stage.frozen()).items():
             if digest != self.frozen[name]:
                 raise RuntimeError(f"{self.stage.name} changed {name}, which it must leave as it is.")
+        self._rounded()  # by all ranks, if no score has asked for it: a loss may need the others
         ask_rank_zero(self._write_result)
         return load_result(self.stage, self.store)
 
