@@ -9,10 +9,11 @@ along a second axis of 16 points; their forecasts are averaged over it.
 Trained with Adan and D-Adaptation, 500 x 125 steps of 16 windows, from random weights.
 
 Ours differs: parts of blocks are dropped for whole rows, not for single frames, at rates up to 0.1 as published (the
-public code runs with 0.2); on a GPU training is in bfloat16 (published: float32).  How many true frames a rollout
-starts with is not published; ours takes two, the fewest from which a speed can be seen (a single one is repeated), or
-as many as it is given.  `tiny` uses AdamW: the step size of Adan begins at 1e-6 and grows by 5 % per step, so a few
-steps would not move anything.
+public code runs with 0.2).  Training stays in float32, as published: its norms divide by the spread of tokens around a
+mean that may be a thousand times larger, and of tokens rounded to bfloat16 nothing is left but the mean.  How many true
+frames a rollout starts with is not published; ours takes two, the fewest from which a speed can be seen (a single one
+is repeated), or as many as it is given.  `tiny` uses AdamW: the step size of Adan begins at 1e-6 and grows by 5 % per
+step, so a few steps would not move anything.
 Letters: B rows, T frames, C channels, *grid spatial axes, k frames of a history.
 """
 
@@ -77,7 +78,7 @@ class Mpp(Baseline):
             n_scores=5,
         )
         model = AvitConfig(16, 2, 2, norm=norm, history=4) if name == "tiny" else AvitConfig(norm=norm)
-        return Recipe(model, (StageRecipe("fit", training, precision="bf16"),))
+        return Recipe(model, (StageRecipe("fit", training),))
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         return {"net": self.net}

@@ -1,0 +1,84 @@
+"""A training step as it is computed on a GPU (rounded, compiled, recorded) has the gradient of a plain one in float32.
+
+Solvers have the sizes in which they are compared: what rounding breaks in them, small ones may survive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from pdejepa import baselines, systems
+from pdejepa.baselines.base import StageRecipe
+from pdejepa.baselines.fit import FitStage, build
+from pdejepa.baselines.pool import Pool, build_pool
+from pdejepa.core.device import full_precision, tf32
+from pdejepa.models.blocks import compile_blocks
+from pdejepa.stages.base import Batch
+from pdejepa.stages.common import Place
+from pdejepa.stages.record import Gradients
+from pdejepa.stages.resume import choose_trained
+
+pytestmark = pytest.mark.slow
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+CPU, N_ROWS = torch.device("cpu"), 4
+Found = tuple[Batch, Tensor, Tensor]
+
+
+@cache
+def pool(place: str) -> Pool:
+    return build_pool(systems.get(place), {"train": 40, "valid": 8}, CPU)
+
+
+def moved(own: Pool, device: torch.device) -> Pool:
+    def to_device(part: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {split: value.to(device) for split, value in part.items()}
+
+    data = dataclasses.replace(own.data, fields=to_device(own.data.fields), xi=to_device(own.data.xi))
+    environment, siblings = to_device(own.environment), to_device(own.siblings)
+    return dataclasses.replace(own, data=data, environment=environment, siblings=siblings)
+
+
+def gradient(name: str, part: StageRecipe, own: Pool, is_plain: bool, batch: Batch | None = None) -> Found:
+    """The same weights on every device, none of them zero; a batch; its loss; its gradient as one long vector."""
+    kind, device = baselines.get(name), own.data.fields["train"].device
+    solver, generator = build(kind, kind.recipe("fast", own.task), own), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in solver.parameters():
+            parameter.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter))
+    if device.type == "cuda":
+        compile_blocks(solver)
+    solver.prepare(part.name)
+    stage = FitStage(solver, part, own, Place(device), 0)
+    choose_trained(stage)
+    trained = [p for module in stage.trained().values() for p in module.parameters() if p.requires_grad]
+    autocast = lambda: torch.autocast(device.type, torch.bfloat16, not is_plain and part.precision == "bf16")  # noqa: E731
+    batch = {key: value.to(device) for key, value in (batch or stage.batch(0, 10)).items()}
+    with full_precision(device) if is_plain else tf32(device):
+        loss = Gradients(stage, trained, autocast, device.type == "cuda")(batch)["loss"].detach()
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+    return batch, loss.double().cpu(), torch.cat([g.flatten() for g in parts]).double().cpu()
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("place", ["combined", "gray_scott"])
+@pytest.mark.parametrize("name", [name for name in baselines.NAMES if baselines.get(name).card.can_record])
+def test_gradients_are_those_of_float32(name: str, place: str, device: str) -> None:
+    """A CPU shows what rounding does, where a stage is trained in bfloat16; a GPU also what its kernels do."""
+    parts = baselines.get(name).recipe("fast", pool(place).task).stages
+    if device == "cpu":
+        parts = tuple(part for part in parts if part.precision == "bf16")
+    if not parts:
+        pytest.skip("trained in float32 only")
+    for part in parts:
+        part = dataclasses.replace(part, training=dataclasses.replace(part.training, batch=N_ROWS))
+        batch, loss, expected = gradient(name, part, pool(place), is_plain=True)
+        _, found_loss, found = gradient(name, part, moved(pool(place), torch.device(device)), False, batch)
+        torch.testing.assert_close(found_loss, loss, rtol=3e-2, atol=0, msg=part.name)
+        assert float(found.norm() / expected.norm()) == pytest.approx(1.0, rel=0.1), part.name
+        assert float(cosine_similarity(found, expected, dim=0)) > 0.98, part.name
