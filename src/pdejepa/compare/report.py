@@ -131,7 +131,8 @@ def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()
         found.append(
             "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
             "solvers have their published sizes and optimisers. For all of them only the learning rate was chosen. "
-            "Trained in bfloat16: PDE-JEPA, and the stages of others that are transformers; else float32 (TF32)."
+            "Trained in bfloat16: PDE-JEPA, and the stages of others that are transformers, except MPP; else float32 "
+            "(TF32)."
         )
     blind = [r["title"] for r in group if r.get("is_blind")]
     if blind:

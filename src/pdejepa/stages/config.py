@@ -186,7 +186,7 @@ class TrainConfig:
     data: str = ""
     device: str = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
-    compile: bool = True
+    compile: bool = True  # on a GPU, in bf16: compiled by PyTorch 2.11, float32 had wrong gradients with 65 tokens
     record: bool = True  # replay whole steps on one GPU; see `stages.record`
     latents: Literal["float32", "bfloat16", "on_the_fly"] = "float32"
     model: ModelConfig = field(default_factory=ModelConfig)

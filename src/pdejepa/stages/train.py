@@ -142,7 +142,7 @@ class _Run:
             fit_latents(trained.model, data, self.out, trained.lineage_of(("pretrain", "align")), self.place.rank == 0)
         with _seeded(self.config.seed, name):
             stage = BUILD[name](self.config, data, trained.model, self.place)
-        if self.device.type == "cuda" and self.config.compile:
+        if self.device.type == "cuda" and self.config.compile and self.config.precision == "bf16":
             compile_blocks(stage)
         upstream = {"data": data.hash, **trained.lineage_of(NEEDS[name])}
         context = Context(

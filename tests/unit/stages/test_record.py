@@ -47,14 +47,16 @@ def test_every_call_has_gradients_of_its_own(device: str) -> None:
     assert line.w.grad is None
 
 
-def _stage(name: str, system: str, words: tuple[str, ...], device: torch.device = CUDA) -> MethodStage:
+def _stage(
+    name: str, system: str, words: tuple[str, ...], device: torch.device = CUDA, is_compiled: bool = True
+) -> MethodStage:
     config = small_config(system, *words)
     data = load_data(config, CPU, show=False)  # small solves are faster there
     data.fields, data.xi = ({split: t.to(device) for split, t in part.items()} for part in (data.fields, data.xi))
     torch.manual_seed(0)
     model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history).to(device)
     stage = BUILD[name](config, data, model, Place(device))
-    if device.type == "cuda":
+    if device.type == "cuda" and is_compiled:
         compile_blocks(stage)
     choose_trained(stage)
     return stage
@@ -101,29 +103,35 @@ LONG = (
 )
 
 
-def _gradients(variant: str, device: torch.device, should_record: bool) -> dict[str, torch.Tensor]:
-    """Of the loss of one batch in float32, with weights that are far from zero."""
-    stage = _stage("dynamics", "combined", (*LONG, f"variant={variant}"), device)
-    parameters = dict(stage.model.field.named_parameters())
+def _gradients(variant: str, device: torch.device, should_record: bool, precision: str = "fp32") -> torch.Tensor:
+    """Of the loss of one batch, as one long vector, with weights that are far from zero."""
+    stage = _stage("dynamics", "combined", (*LONG, f"variant={variant}"), device, is_compiled=precision == "bf16")
+    parameters = list(stage.model.field.parameters())
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad(), full_precision(device):
-        for parameter in parameters.values():
+        for parameter in parameters:
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator).to(device))
         states = torch.randn((16, 2, 64, 128), generator=generator).to(device)
         batch = {**stage.batch(0, 10), "states": states}
-    never = lambda: torch.autocast(device.type, enabled=False)  # noqa: E731
-    gradients = Gradients(stage, list(parameters.values()), never, should_record)
+    autocast = lambda: torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")  # noqa: E731
+    gradients = Gradients(stage, parameters, autocast, should_record)
     with full_precision(device):
         for _ in range(2):
             gradients(batch)
-    return {name: p.grad.cpu() for name, p in parameters.items() if p.grad is not None}
+    return torch.cat([p.grad.flatten().double().cpu() for p in parameters if p.grad is not None])
 
 
-@needs_cuda
-@pytest.mark.parametrize("should_record", [False, True])
+ON_GPU = [(precision, "cuda", flag) for precision in ("fp32", "bf16") for flag in (False, True)]
+
+
 @pytest.mark.parametrize("variant", ["physics", "geo", "vanilla"])
-def test_gradients_in_float32_are_those_of_a_cpu(variant: str, should_record: bool) -> None:
-    """They have been wrong by a factor of 10^5 once, for the variants with 65 tokens, while the loss was right."""
+@pytest.mark.parametrize(
+    ("precision", "device", "should_record"),
+    [("bf16", "cpu", False), *(pytest.param(*case, marks=needs_cuda) for case in ON_GPU)],
+)
+def test_gradients_are_those_of_float32(precision: str, device: str, should_record: bool, variant: str) -> None:
+    """Compiled, those of the variants with 65 tokens have been wrong by a factor of 10^5, while the loss was right."""
     expected = _gradients(variant, CPU, False)
-    for name, gradient in _gradients(variant, CUDA, should_record).items():
-        assert float((gradient - expected[name]).norm()) <= 1e-2 * float(expected[name].norm()) + 1e-7, name
+    found = _gradients(variant, torch.device(device), should_record, precision)
+    allowed = {"fp32": 1e-3, "bf16": 0.1}[precision]
+    assert 0 < float((found - expected).norm()) <= allowed * float(expected.norm())
