@@ -53,6 +53,7 @@ FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
 TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
+N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
 LONGEST_HISTORY = max(card.history for card in CARDS.values() if card.is_forecaster)  # whoever takes part
 
 
@@ -123,11 +124,12 @@ def _read(path: Path, plan: Comparison, pool: Pool | None) -> dict[str, Any]:
 
 def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
     system = build_system(plan.system, plan.size, {})
-    judged = ("train", "valid", "test", *(split.name for split in system.splits if split.is_ood))
-    counts = {name: system.split(name).size(plan.size) for name in judged}
+    judged = ["test", *(split.name for split in system.splits if split.is_ood)]
+    counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}
+    counts |= {name: min(counts[name], N_JUDGED) for name in judged}
     begun = time.monotonic()
     pool = build_pool(system, counts, plan.device)
-    pool.floors = {split: blind_error(pool, split) for split in judged if split not in ("train", "valid")}
+    pool.floors = {split: blind_error(pool, split) for split in judged}
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
     return pool
 

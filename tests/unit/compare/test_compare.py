@@ -93,8 +93,12 @@ def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
     assert found["median"] == pytest.approx(0.1, rel=1e-4)
     assert (found["n"], found["n_diverged"], found["tail_from"]) == (10, 1, 5)
     assert 0.5 < found["repeat_first"] < 2
-    speed = protocol.speed(entry, pool, "test")
-    assert speed == pytest.approx({"ms_per_forecast": 10.0, "ms_per_adaptation": 20.0})
+    for slow, n_timed in ((5.0, 4), (0.25, 1)):  # what takes long is timed once
+        monkeypatch.setattr(protocol, "SLOW", slow)
+        entry.seen.clear()
+        speed = protocol.speed(entry, pool, "test")
+        assert speed == pytest.approx({"ms_per_forecast": 10.0, "ms_per_adaptation": 20.0})
+        assert len(entry.seen) == n_timed
 
 
 def test_who_looks_at_more_frames_is_given_them_in_the_tail() -> None:
@@ -150,12 +154,13 @@ def test_names_are_checked() -> None:
 def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = systems.get("advection", n_points=32)
     monkeypatch.setattr(run, "build_system", lambda *_: small)
+    monkeypatch.setattr(run, "N_JUDGED", 5)
     plan = Comparison("advection", ("fno",), 3.0, tmp_path, size="tiny", recipe="tiny")
     said: list[str] = []
     records = compare(plan, said.append)
     assert [record["solver"] for record in records] == ["fno"]
     record = records[0]
-    assert {"test", "ood"} <= set(record["errors"])
+    assert {split: found["n"] for split, found in record["errors"].items()} == {"test": 5, "ood": 5}
     assert [trial["factor"] for trial in record["trials"]] == pytest.approx([1 / 3, 1.0, 3.0])
     scores = {trial["factor"]: trial["score"] for trial in record["trials"]}
     assert scores[record["learning_rate_factor"]] == min(scores.values())
