@@ -126,7 +126,7 @@ def told(solver: str) -> str:
 
 def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
     """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
-    found = [*_commits(group), *_devices(group[0], records)]
+    found = [*_standing(group), *_commits(group), *_devices(group[0], records)]
     if any(r["recipe"] == "fast" and r["solver"] == METHOD for r in group):
         found.append(
             "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
@@ -154,6 +154,24 @@ def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()
             "they run, not how good they are."
         )
     return found
+
+
+def _standing(group: list[dict[str, Any]]) -> list[str]:
+    """Who is best and by how much, and who has not been measured; nothing where PDE-JEPA is not beside others."""
+    own, present = [r for r in group if r["solver"] == METHOD], {r["solver"] for r in group}
+    if not own or len(present) == 1:
+        return []
+    words = []
+    for split in ("test", "ood"):
+        known = [(value, r["title"]) for r in group if (value := error(r, split)) is not None]
+        mine = error(own[0], split)
+        if known and mine is not None:
+            least, best = min(known)
+            rest = "" if best == own[0]["title"] else f", PDE-JEPA {mine / least:.1f} times as much"
+            words.append(f"{split} {best} ({percent(least)}{rest})")
+    missing = [card.title for name, card in CARDS.items() if card.is_forecaster and name not in present]
+    rest = f" Not measured: {', '.join(missing)}." if missing and group[0]["recipe"] == "fast" else ""
+    return [f"Smallest errors: {'; '.join(words)}.{rest}"]
 
 
 def _commits(group: list[dict[str, Any]]) -> list[str]:
