@@ -114,16 +114,20 @@ class _Training:
 
     def _rounded(self) -> list[Tensor]:
         """The trained parameters that are judged and finished as products in bfloat16 see them (`rounds`)."""
+        if self._seen is None:
+            is_wanted = self.settings.rounds and self.context.precision == "bf16"
+            self._seen = self._see_rounded() if is_wanted else []
+        return self._seen
+
+    def _see_rounded(self) -> list[Tensor]:
+        with torch.no_grad():
+            batch = self.stage.batch(0, PROBE_STEPS)  # not watched: the first one may roll out a whole split
 
         def compute() -> None:
-            batch = self.stage.batch(0, PROBE_STEPS)
             with self._autocast():
                 self.stage(batch)
 
-        if self._seen is None:
-            is_wanted = self.settings.rounds and self.context.precision == "bf16"
-            self._seen = seen_rounded(self.optimiser.parameters.values(), compute) if is_wanted else []
-        return self._seen
+        return seen_rounded(self.optimiser.parameters.values(), compute)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:

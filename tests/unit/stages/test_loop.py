@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from pdejepa.core.errors import CheckpointError, ConfigError, Interrupted
 from pdejepa.stages.base import Batch, Context
@@ -183,6 +184,10 @@ class Watched(Toy):
     def is_rounded(self) -> bool:
         weight = self.online[0].weight
         return bool(torch.equal(weight, weight.bfloat16().float()))
+
+    def batch(self, step: int, n_steps: int) -> Batch:
+        assert not _get_current_dispatch_mode_stack()  # making a batch may take long, and is not slowed by watching
+        return super().batch(step, n_steps)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         self.steps.append(self.is_rounded())
