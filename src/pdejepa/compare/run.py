@@ -7,7 +7,8 @@
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
 the recipe's, as it is, three times as much; the best score on valid wins, or on train of those who fit codes, which
-are known there only) and nothing else is tuned.
+are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
+record in the same folder.
 
 The seconds of a budget are those of training: steps, scores, the timing of the first steps and, on a GPU, their
 recording; trials do not count their first steps, or they could be over before they begin.  Data, the building of the
@@ -204,7 +205,8 @@ def _learning_rate(
 ) -> tuple[float, list[dict[str, Any]]]:
     """The factor of the learning rate whose short trial ends with the best score on valid; decided once."""
     known = folder.with_name(f"{folder.name}.trials")
-    trials = json.loads(known.read_text()) if known.exists() else _trials(plan, name, seed, pool, folder)
+    trials = json.loads(known.read_text()) if known.exists() else _trials_before(plan, name, seed, pool)
+    trials = trials or _trials(plan, name, seed, pool, folder)
     good = [trial for trial in trials if trial["score"] is not None]
     if not good:
         raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
@@ -212,9 +214,23 @@ def _learning_rate(
     return min(good, key=lambda trial: trial["score"])["factor"], trials
 
 
+def trial_seconds(budget: float) -> float:
+    return min(TRIAL_SECONDS, TRIAL_SHARE * budget)
+
+
+def _trials_before(plan: Comparison, name: str, seed: int, pool: Pool) -> list[dict[str, Any]]:
+    """Those of a record with another budget and trials of the same length, which would only be repeated; or []."""
+    for path in sorted(plan.out.glob(f"{plan.system}-{name}-{plan.recipe}-{plan.size}-*s-s{seed}.json")):
+        record = json.loads(path.read_text())
+        same = (trial_seconds(plan.seconds), device_name(plan.device), pool.data.hash)
+        if (trial_seconds(record["budget_seconds"]), record["device"], record["data_hash"]) == same:
+            return list(record["trials"])
+    return []
+
+
 def _trials(plan: Comparison, name: str, seed: int, pool: Pool, folder: Path) -> list[dict[str, Any]]:
     """[{factor, score}, ...]; the score of a training that failed is None."""
-    budget = TotalBudget("seconds", min(TRIAL_SECONDS, TRIAL_SHARE * plan.seconds))
+    budget = TotalBudget("seconds", trial_seconds(plan.seconds))
     return [{"factor": factor, "score": _trial(plan, name, seed, pool, folder, factor, budget)} for factor in FACTORS]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,20 @@ def test_a_trial_that_fails_loses(pool: Pool, tmp_path: Path, monkeypatch: pytes
     factor, trials = run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")
     assert factor == 1.0
     assert [trial["score"] for trial in trials] == [pytest.approx(3.0), 1.0, None]
+
+
+@pytest.mark.parametrize(
+    ("before", "is_taken"), [({}, True), ({"budget_seconds": 90.0}, False), ({"device": "a GPU"}, False)]
+)
+def test_the_same_trials_are_not_run_twice(
+    before: dict[str, Any], is_taken: bool, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Comparison("advection", ("fno",), 600.0, tmp_path)
+    trials = [{"factor": factor, "score": factor} for factor in run.FACTORS]
+    record = {"budget_seconds": 180.0, "device": "cpu", "data_hash": pool.data.hash, "trials": trials, **before}
+    (tmp_path / f"{dataclasses.replace(plan, seconds=180.0).name('fno', 0)}.json").write_text(json.dumps(record))
+    monkeypatch.setattr(run, "_trials", lambda *_: [{"factor": 3.0, "score": 0.1}])
+    assert run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")[0] == (pytest.approx(1 / 3) if is_taken else 3.0)
 
 
 @pytest.mark.parametrize("solver", ["fno", "lns", "pdejepa"])
