@@ -157,9 +157,12 @@ def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()
 
 
 def _standing(group: list[dict[str, Any]]) -> list[str]:
-    """Who is best and by how much, and who has not been measured; nothing where PDE-JEPA is not beside others."""
+    """Who is best and by how much, and who has not been measured; nothing where PDE-JEPA is not beside others.
+
+    Nor of recipe tiny, where the others are shrunk further than PDE-JEPA.
+    """
     own, present = [r for r in group if r["solver"] == METHOD], {r["solver"] for r in group}
-    if not own or len(present) == 1:
+    if not own or len(present) == 1 or group[0]["recipe"] == "tiny":
         return []
     words = []
     for split in ("test", "ood"):
@@ -170,7 +173,7 @@ def _standing(group: list[dict[str, Any]]) -> list[str]:
             rest = "" if best == own[0]["title"] else f", PDE-JEPA {mine / least:.1f} times as much"
             words.append(f"{split} {best} ({percent(least)}{rest})")
     missing = [card.title for name, card in CARDS.items() if card.is_forecaster and name not in present]
-    rest = f" Not measured: {', '.join(missing)}." if missing and group[0]["recipe"] == "fast" else ""
+    rest = f" Not measured: {', '.join(missing)}." if missing else ""
     return [f"Smallest errors: {'; '.join(words)}.{rest}"]
 
 
