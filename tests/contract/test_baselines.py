@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pdejepa import baselines, systems
 from pdejepa.baselines.base import Baseline, Recipe
@@ -25,6 +25,7 @@ from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.settings import Budget
 from pdejepa.stages.weights import read_weights, write_weights
+from tests.unit.baselines.token_solvers import shaken
 from tests.unit.baselines.values import gradients_without_values
 
 CPU = torch.device("cpu")
@@ -74,14 +75,6 @@ def shortened(recipe: Recipe, **changes: Any) -> Recipe:
     return dataclasses.replace(recipe, stages=tuple(parts))
 
 
-@torch.no_grad()
-def shake(solver: nn.Module, size: float = 0.05) -> None:
-    """Weights that start at zero hide what stands behind them."""
-    torch.manual_seed(3)
-    for parameter in solver.parameters():
-        parameter.add_(size * torch.randn_like(parameter))
-
-
 def run(solver: Baseline, place: str, n_frames: int = 3, rows: Tensor | None = None, **changes: Tensor) -> Tensor:
     """A forecast of trajectories of train with fixed random numbers; `changes` replace xi or support."""
     data = pool(place).data
@@ -102,7 +95,7 @@ def test_stages_in_bfloat16_learn_what_float32_would(place: str) -> None:
         for stage, part in zip(stages(name, place), made(name, place)[1].stages, strict=True):
             if part.precision == "fp32":
                 continue
-            shake(stage.solver)
+            shaken(stage.solver)
             choose_trained(stage)
             batch, losses = stage.batch(0, 10), []
             for enabled in (False, True):
@@ -150,7 +143,7 @@ def test_timed_steps_are_typical_and_known_from_the_warm_up(name: str) -> None:
 def test_every_parameter_gets_gradient(name: str, place: str) -> None:
     lazy: set[str] | None = None
     for stage in stages(name, place):
-        shake(stage.solver)
+        shaken(stage.solver)
         choose_trained(stage)
         moved = {id(p) for module in stage.trained().values() for p in module.parameters()}
         for step in range(2):
@@ -169,7 +162,7 @@ def test_every_parameter_gets_gradient(name: str, place: str) -> None:
 @pytest.mark.parametrize(("name", "place"), slow_on_planes(FORECASTERS))
 def test_every_block_changes_the_output(name: str, place: str) -> None:
     solver, _ = made(name, place)
-    shake(solver)
+    shaken(solver)
     before = run(solver, place)
     training_only = set(getattr(solver, "TRAINING_ONLY", ()))  # parts that forecasts do without
     deaf = []
@@ -218,7 +211,7 @@ def test_one_batch_can_be_overfitted(name: str, place: str) -> None:
 @pytest.mark.parametrize(("name", "place"), FORECASTERS)
 def test_who_reacts_to_what(name: str, place: str) -> None:
     solver, _ = made(name, place)
-    shake(solver)
+    shaken(solver)
     data, needs = pool(place).data, solver.card.needs
     before = run(solver, place)
     other_xi = run(solver, place, xi=data.xi["train"][torch.arange(3)] * 1.3)
@@ -231,7 +224,7 @@ def test_who_reacts_to_what(name: str, place: str) -> None:
 @pytest.mark.parametrize(("name", "place"), FORECASTERS)
 def test_a_short_rollout_is_the_beginning_of_a_long_one(name: str, place: str) -> None:
     solver, _ = made(name, place)
-    shake(solver)
+    shaken(solver)
     short, long = run(solver, place, 2), run(solver, place, 5)
     assert long.shape[1] == 5
     torch.testing.assert_close(short, long[:, :2])
@@ -240,7 +233,7 @@ def test_a_short_rollout_is_the_beginning_of_a_long_one(name: str, place: str) -
 @pytest.mark.parametrize(("name", "place"), DETERMINED)
 def test_rows_do_not_depend_on_their_order(name: str, place: str) -> None:
     solver, _ = made(name, place)
-    shake(solver)
+    shaken(solver)
     order = torch.tensor([2, 0, 1])
     torch.testing.assert_close(run(solver, place, rows=order), run(solver, place)[order], rtol=1e-3, atol=1e-4)
 
@@ -258,7 +251,7 @@ def test_adapting_leaves_the_weights_alone(name: str, place: str) -> None:
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_saved_and_loaded_is_the_same(name: str, place: str, tmp_path: Path) -> None:
     solver, _ = made(name, place)
-    shake(solver)
+    shaken(solver)
     other, _ = made(name, place)
     write_weights(tmp_path / "w.safetensors", solver.state_dict())
     other.load_state_dict(read_weights(tmp_path / "w.safetensors"))

@@ -18,6 +18,7 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision
 from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
+from tests.unit.baselines.token_solvers import shaken
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 PLACES = ("combined", "gray_scott")
@@ -34,12 +35,7 @@ def pool(place: str, device: str) -> Pool:
 def made(name: str, place: str, device: str) -> Baseline:
     """With the same weights on every device, none of them zero."""
     kind = baselines.get(name)
-    solver = build(kind, kind.recipe("fast", pool(place, device).task), pool(place, device))
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in solver.parameters():
-            parameter.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter))
-    return solver
+    return shaken(build(kind, kind.recipe("fast", pool(place, device).task), pool(place, device)), 0.01)
 
 
 @torch.no_grad()

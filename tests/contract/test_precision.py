@@ -23,6 +23,7 @@ from pdejepa.stages.base import Batch
 from pdejepa.stages.common import Place
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.resume import choose_trained
+from tests.unit.baselines.token_solvers import shaken
 
 pytestmark = pytest.mark.slow
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -47,10 +48,7 @@ def moved(own: Pool, device: torch.device) -> Pool:
 def gradient(name: str, part: StageRecipe, own: Pool, is_plain: bool, batch: Batch | None = None) -> Found:
     """The same weights on every device, none of them zero; a batch; its loss; its gradient as one long vector."""
     kind, device = baselines.get(name), own.data.fields["train"].device
-    solver, generator = build(kind, kind.recipe("fast", own.task), own), torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in solver.parameters():
-            parameter.add_(0.01 * torch.randn(parameter.shape, generator=generator).to(parameter))
+    solver = shaken(build(kind, kind.recipe("fast", own.task), own), 0.01)
     if device.type == "cuda":
         compile_blocks(solver)
     solver.prepare(part.name)

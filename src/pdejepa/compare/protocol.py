@@ -29,8 +29,7 @@ from pdejepa.stages.batches import in_pieces
 
 BLOCK = 32  # trajectories forecast together when speed is measured, and the fewest when errors are
 # Small grids: more together, since a GPU adapts and forecasts hundreds in hardly more time.  Attention takes at most
-# 65,535 sequences at once, and MPP makes up to 256 of a trajectory.  Who draws word after word takes thousands of
-# small steps, hardly longer for many rows than for few.
+# 65,535 sequences at once, and MPP makes up to 256 of a trajectory.
 LARGEST_BLOCK, BLOCK_POINTS = 240, 2**18
 N_REPEATS = 3
 SLOW = 5.0  # seconds of a forecast that need not be repeated: what warms up is a small part of it
@@ -41,7 +40,7 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
     n, order = pool.data.n(split), pool.environment[split].argsort(stable=True)  # who adapts does so once for several
     start, tail, joint, repeated, bad = [], [], [], [], 0
     headline = getattr(metrics, metric_of(pool.task.system.name))
-    for part in in_pieces(n, LARGEST_BLOCK if entry.card.is_stochastic else _block(pool.task.grid)):
+    for part in in_pieces(n, _block(pool.task.grid)):
         u, xi, support = _inputs(entry, pool, split, order[part])
         answer = entry.forecast(u[:, : _least(entry)], xi, u.shape[1] - _least(entry), support)
         start.append(_counted(metrics.rel_l2(answer.fields, u, _least(entry))))

@@ -166,12 +166,11 @@ def _standing(group: list[dict[str, Any]]) -> list[str]:
         return []
     words = []
     for split in ("test", "ood"):
-        known = [(value, r["title"]) for r in group if (value := error(r, split)) is not None]
         mine = error(own[0], split)
-        if known and mine is not None:
-            least, best = min(known)
-            rest = "" if best == own[0]["title"] else f", PDE-JEPA {mine / least:.1f} times as much"
-            words.append(f"{split} {best} ({percent(least)}{rest})")
+        if mine is not None:
+            least, best = min((value, r["title"]) for r in group if (value := error(r, split)) is not None)
+            ours = "" if best == own[0]["title"] else f", PDE-JEPA {mine / least:.1f} times as much"
+            words.append(f"{split} {best} ({percent(least)}{ours})")
     missing = [card.title for name, card in CARDS.items() if card.is_forecaster and name not in present]
     rest = f" Not measured: {', '.join(missing)}." if missing else ""
     return [f"Smallest errors: {'; '.join(words)}.{rest}"]

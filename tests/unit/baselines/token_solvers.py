@@ -64,8 +64,8 @@ def count(module: nn.Module) -> int:
 
 @torch.no_grad()
 def shaken(module: Kind, size: float = 0.05) -> Kind:
-    """Weights that start at zero hide what stands behind them."""
+    """Weights that start at zero hide what stands behind them; on every device they are shaken alike."""
     torch.manual_seed(3)
     for p in module.parameters():
-        p.add_(size * torch.randn_like(p))
+        p.add_(size * torch.randn(p.shape, dtype=p.dtype).to(p.device))
     return module
