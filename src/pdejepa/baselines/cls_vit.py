@@ -21,6 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from pdejepa.baselines.adapt import descend
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, State, Window, relative_l2
 from pdejepa.baselines.frame_vit import FrameVit, FrameVitConfig, sizes, training
 from pdejepa.baselines.task import Card, Task
@@ -84,14 +85,12 @@ class ClsVit(Baseline):
             raise ConfigError("[CLS] ViT fits a token to a trajectory of every row's environment; got none.")
         B, K = support.shape[:2]
         frames = support.flatten(0, 1)  # (B*K,T,C,*grid)
-        with torch.enable_grad():
-            code = self.codes.weight.detach().mean(0).expand(B, -1).clone().requires_grad_()
-            optimiser = torch.optim.Adam([code], lr=self.config.adapt_lr)
-            for _ in range(self.config.adapt_steps):
-                loss = B * self.error(frames, code.repeat_interleave(K, 0))
-                (code.grad,) = torch.autograd.grad(loss, code)
-                optimiser.step()
-        return {"code": code.detach()}
+
+        def loss(code: Tensor, u: Tensor) -> Tensor:
+            return B * self.error(u, code.repeat_interleave(K, 0, output_size=B * K))
+
+        start = self.codes.weight.mean(0).expand(B, -1)
+        return {"code": descend(start, loss, lambda _: frames, self.config.adapt_steps, self.config.adapt_lr)}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
         return self.trunk.rollout(u_hist, n_frames, **self._told(state["code"]))

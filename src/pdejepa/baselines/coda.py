@@ -26,8 +26,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from pdejepa.baselines.adapt import fit_code
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march
-from pdejepa.baselines.coded import CodedConv, Codes, Coding, FourierNet, FourierShape, Swish, fit_code
+from pdejepa.baselines.coded import Code, CodedConv, Codes, Coding, FourierNet, FourierShape, Swish
 from pdejepa.baselines.task import Card, Task
 from pdejepa.core.errors import DataError
 from pdejepa.stages.base import Batch
@@ -66,7 +67,7 @@ class ConvRoot(nn.Module):
         )
         self.act = nn.ModuleList(Swish(coding) for _ in range(3))
 
-    def forward(self, u: Tensor, code: Tensor) -> Tensor:
+    def forward(self, u: Tensor, code: Code) -> Tensor:
         for conv, act in zip(self.convs, self.act, strict=False):
             u = act(conv(u, code), code)
         return self.convs[-1](u, code)
@@ -132,7 +133,7 @@ class Coda(Baseline):
         return {"restart": torch.rand(u.shape[:2], generator=generator, device=u.device)}  # (B,T)
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
-        u, code = batch["u"], self.codes(batch["environment"])
+        u, code = batch["u"], Code(self.codes(batch["environment"]))
         is_true = batch["restart"] < torch.exp(-EPS_FALL * batch["share"])  # (B,T)
         now, error = u[:, 0], u.new_zeros(())
         for t in range(1, u.shape[1]):
@@ -140,7 +141,7 @@ class Coda(Baseline):
             error = error + (now - u[:, t]).square().mean()
             now = torch.where(is_true[:, t].reshape(-1, *[1] * (now.ndim - 1)), u[:, t], now)
         error = error / (u.shape[1] - 1)
-        loss_c, loss_W = code.square().sum(1).mean(), self.row_norms()
+        loss_c, loss_W = code.values.square().sum(1).mean(), self.row_norms()
         total = error + self.config.lambda_c * loss_c + self.config.lambda_w * loss_W
         return {"loss": total, "error": error, "code": loss_c, "rows": loss_W}
 
@@ -148,7 +149,7 @@ class Coda(Baseline):
         """sum over all entries of theta of |(W_1 .. W_d)|, the row of W that moves that entry."""
         return torch.stack([row_norm(p) for name, p in self.root.named_parameters() if is_direction(name)]).sum()
 
-    def step(self, u: Tensor, code: Tensor) -> Tensor:
+    def step(self, u: Tensor, code: Code) -> Tensor:
         """The frames (B,C,*grid) after u under codes (B,d)."""
         if self.config.integrator == "euler":
             return u + self.root(u, code)
@@ -165,7 +166,8 @@ class Coda(Baseline):
     def rollout(
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
-        return march(lambda history: self.step(history[:, -1], state["code"]), u_hist, 1, n_frames)
+        code = Code(state["code"])
+        return march(lambda history: self.step(history[:, -1], code), u_hist, 1, n_frames)
 
 
 def is_direction(name: str) -> bool:

@@ -1,12 +1,13 @@
-"""Networks whose weights depend on a code of the environment, and the fitting of a new code; for CoDA and GEPS.
+"""Networks whose weights depend on a code of the environment, for CoDA and GEPS.
 
     every weight   W(c) = W + sum_d c_d D_d        D_d any tensor ("full"), or D_d = A_d B_d with one factor over the
                                                    channels in and one over the channels out ("low")
     every bias     b(c) = b + sum_d c_d e_d
     Swish          s(x) = x sigmoid(x softplus(b(c))) / 1.1
 
-Rows of a batch may belong to different environments: every row has its own weights.  Without a code (`Coding()`) the
-layers are the plain ones.
+Rows of a batch may belong to different environments: every row has its own weights.  Kernels of several points do not
+build them: with c_0 = 1 and D_0 = W they are one convolution by all D_d, summed with weights c_d.  Without a code
+(`Coding()`) the layers are the plain ones.
 Letters: B rows, d numbers of a code, I channels in, O channels out, k size of a kernel, *grid spatial axes, m modes.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from torch import Tensor, nn
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Task
 from pdejepa.models.decoder import Padding
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,34 @@ class Coding:
     form: Literal["full", "low"] = "full"
 
 
+class Code:
+    """A code (B,d), and what layers have made of it: in a rollout once, not in every step."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self._made: dict[nn.Module, Any] = {}
+
+    def once(self, layer: nn.Module, make: Callable[[Tensor], T]) -> T:
+        if layer not in self._made:
+            self._made[layer] = make(self.values)
+        made: T = self._made[layer]
+        return made
+
+
 def pad(x: Tensor, n: int, padding: Padding) -> Tensor:
     """n more points at both ends of every spatial axis of (B,C,*grid)."""
     if n == 0:
         return x
-    return nn.functional.pad(x, (n, n) * (x.ndim - 2), mode="constant" if padding == "zeros" else padding)
+    if padding != "circular":
+        return nn.functional.pad(x, (n, n) * (x.ndim - 2), mode="constant" if padding == "zeros" else padding)
+    for axis in range(2, x.ndim):  # a third of the kernels of PyTorch's own
+        length = x.shape[axis]
+        x = torch.cat((x.narrow(axis, length - n, n), x, x.narrow(axis, 0, n)), axis)
+    return x
 
 
 class Directions(nn.Module):
-    """What a code adds to a tensor (O,I,*rest): code (B,d) -> (B,O,I,*rest); with form "low" sum_d c_d A_di B_do."""
+    """In which directions a code moves a tensor (O,I,*rest): (d,O,I,*rest); with form "low" D_doi = A_di B_do."""
 
     def __init__(self, shape: tuple[int, ...], coding: Coding, scale: float) -> None:
         super().__init__()
@@ -52,10 +74,8 @@ class Directions(nn.Module):
             self.A = nn.Parameter(nn.init.orthogonal_(torch.empty(d, n_in, *rest)))
             self.B = nn.Parameter(nn.init.orthogonal_(torch.empty(d, n_out, *rest)))
 
-    def forward(self, code: Tensor) -> Tensor:
-        if self.coding.form == "full":
-            return (code @ self.full.flatten(1)).unflatten(1, self.full.shape[1:])
-        return torch.einsum("bd,di...,do...->boi...", code, self.A, self.B)
+    def forward(self) -> Tensor:
+        return self.full if self.coding.form == "full" else self.A[:, None] * self.B[:, :, None]
 
 
 class CodedConv(nn.Module):
@@ -76,20 +96,28 @@ class CodedConv(nn.Module):
             self.directions = Directions(shape, coding, bound)
             self.bias_directions = nn.Parameter(bound * (2 * torch.rand(coding.size, n_out) - 1))
 
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
-        x = pad(x, self.kernel // 2, self.padding)
+    def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
         conv = nn.functional.conv1d if self.ndim == 1 else nn.functional.conv2d
+        x = pad(x, self.kernel // 2, self.padding)
         if code is None or not self.coding.size:
             return conv(x, self.weight, self.bias)
-        n_rows, n_out = len(x), self.weight.shape[0]
-        weight = self.weight + self.directions(code)  # (B,O,I,k..)
-        bias = self.bias + code @ self.bias_directions  # (B,O)
+        gains, weight, bias = code.once(self, self._coded)
         if self.kernel == 1:
-            y = weight.flatten(2) @ x.flatten(2)  # (B,O,points)
-        else:  # all rows side by side, one group of channels each
-            y = conv(x.flatten(0, 1)[None], weight.flatten(0, 1), groups=n_rows)[0]  # (B*O,*grid)
-        y = y.reshape(n_rows, n_out, *(n - self.kernel + 1 for n in x.shape[2:]))
-        return y + bias.reshape(n_rows, n_out, *[1] * self.ndim)
+            return (weight @ x.flatten(2)).unflatten(2, x.shape[2:]) + bias
+        y = conv(x, weight)  # (B,(1+d)O,*grid)
+        mixed = gains @ y.reshape(len(x), gains.shape[2], -1)  # (B,1,O*points)
+        return mixed.reshape(len(x), -1, *y.shape[2:]) + bias
+
+    def _coded(self, code: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(1, c) as (B,1,1+d), weights ((1+d)O,I,k..), biases (B,O,1..); for kernels of one point weights (B,O,I)."""
+        gains = torch.cat((torch.ones_like(code[:, :1]), code), 1)
+        weight = torch.cat((self.weight[None], self.directions()))  # (1+d,O,I,k..)
+        if self.kernel == 1:
+            weight = (gains @ weight.flatten(1)).reshape(len(code), *self.weight.shape[:2])
+        else:
+            weight = weight.flatten(0, 1)
+        bias = self.bias + code @ self.bias_directions
+        return gains[:, None], weight, bias.reshape(*bias.shape, *[1] * self.ndim)
 
 
 class CodedSpectral(nn.Module):
@@ -105,13 +133,16 @@ class CodedSpectral(nn.Module):
             self.A = nn.Parameter(scale**0.5 * (2 * torch.rand(coding.size, corners, n_in, *modes) - 1))
             self.B = nn.Parameter(scale**0.5 * (2 * torch.rand(coding.size, corners, n_out, *modes) - 1))
 
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
         if code is None or not self.coding.size:
             return self.conv(x)
         if self.coding.form == "low":
-            return self.conv(x, factors=(self.A, self.B, code))
-        delta = (code @ self.full.flatten(1)).unflatten(1, self.full.shape[1:])  # (B,corners,I,O,m..,2)
-        return self.conv(x, delta=torch.view_as_complex(delta))
+            return self.conv(x, factors=(self.A, self.B, code.values))
+        return self.conv(x, delta=code.once(self, self._delta))
+
+    def _delta(self, code: Tensor) -> Tensor:
+        """(B,corners,I,O,m..), complex."""
+        return torch.view_as_complex((code @ self.full.flatten(1)).unflatten(1, self.full.shape[1:]))
 
 
 class Swish(nn.Module):
@@ -123,17 +154,21 @@ class Swish(nn.Module):
         if coding.size:
             self.slope_directions = nn.Parameter(torch.zeros(coding.size))
 
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
-        slope: Tensor = self.slope
-        if code is not None and hasattr(self, "slope_directions"):
-            slope = (slope + code @ self.slope_directions).reshape(-1, *[1] * (x.ndim - 1))  # (B,1,..)
-        return x * torch.sigmoid(x * nn.functional.softplus(slope)) / 1.1
+    def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
+        if code is None or not hasattr(self, "slope_directions"):
+            slope = nn.functional.softplus(self.slope)
+        else:
+            slope = code.once(self, self._slopes).reshape(-1, *[1] * (x.ndim - 1))  # (B,1,..)
+        return x * torch.sigmoid(x * slope) / 1.1
+
+    def _slopes(self, code: Tensor) -> Tensor:
+        return nn.functional.softplus(self.slope + code @ self.slope_directions)
 
 
 class Gelu(nn.Module):
     """What stands in the place of Swish where there is no code."""
 
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
         return nn.functional.gelu(x)
 
 
@@ -171,7 +206,7 @@ class FourierNet(nn.Module):
         self.hidden = CodedConv(w, shape.head, 1, ndim, coding)
         self.head = CodedConv(shape.head, n_out, 1, ndim, coding)
 
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
         h = torch.cat((x, self.coordinates.expand(len(x), *self.coordinates.shape)), 1)
         h = self.lift(h, code)
         for number, (spectral, local) in enumerate(zip(self.spectral, self.local, strict=True)):
@@ -190,32 +225,3 @@ class Codes(nn.Module):
 
     def forward(self, environment: Tensor) -> Tensor:
         return self.table.index_select(0, environment)  # (B,d)
-
-
-def fit_code(
-    start: Tensor, support: Tensor, step: Callable[[Tensor, Tensor], Tensor], n_rolled: int, n_steps: int, lr: float
-) -> Tensor:
-    """Codes (B,d) of B environments by Adam, from the same start (d,); the weights of the network stay as they are.
-
-    min_c sum_k |u_hat_{t+k} - u_{t+k}|^2, k = 1..n_rolled, from every frame t of the support (B,K,T,C,*grid) in turn;
-    `step` takes frames (B*K,C,*grid) and codes (B*K,d) to the next frames.  Rows do not know of each other; those with
-    the same support share the work.
-    """
-    distinct, back = support.flatten(1).unique(dim=0, return_inverse=True)
-    support = distinct.reshape(-1, *support.shape[1:])
-    B, K, T = support.shape[:3]
-    u = support.flatten(0, 1)  # (B*K,T,C,*grid)
-    n_rolled = min(n_rolled, T - 1)
-    with torch.enable_grad():
-        code = start.detach().expand(B, -1).clone().requires_grad_()
-        optimiser = torch.optim.Adam([code], lr=lr)
-        for number in range(n_steps):
-            t = number % (T - n_rolled)
-            now, rows = u[:, t], code.repeat_interleave(K, 0, output_size=B * K)
-            error = code.new_zeros(())
-            for k in range(1, n_rolled + 1):
-                now = step(now, rows)
-                error = error + (now - u[:, t + k]).square().flatten(1).mean(1).sum()
-            (code.grad,) = torch.autograd.grad(error / n_rolled, code)
-            optimiser.step()
-    return code.detach()[back]

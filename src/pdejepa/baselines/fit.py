@@ -199,7 +199,7 @@ def fit(
             device=device,
             seed=seed,
             upstream=dict(upstream),
-            record=solver.card.can_record,
+            record=stage_recipe.name not in solver.card.unrecorded,
             precision=stage_recipe.precision if device.type == "cuda" else "fp32",
             keep=keep,
             say=say,

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pdejepa.baselines.adapt import fit_code
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
-from pdejepa.baselines.coded import Codes, Coding, FourierNet, FourierShape, fit_code
+from pdejepa.baselines.coded import Code, Codes, Coding, FourierNet, FourierShape
 from pdejepa.baselines.task import Card, Task
 from pdejepa.core.errors import DataError
 from pdejepa.stages.base import Batch
@@ -77,11 +78,11 @@ class Geps(Baseline):
         return Window(1 + CURRICULUM[min(int(3 * share), 2)])
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
-        u, code = batch["u"], self.codes(batch["environment"])
+        u, code = batch["u"], Code(self.codes(batch["environment"]))
         u_hat = march(lambda history: self.step(history[:, -1], code), u[:, :1], 1, u.shape[1] - 1)
         return {"loss": relative_l2(u_hat, u[:, 1:])}
 
-    def step(self, u: Tensor, code: Tensor) -> Tensor:
+    def step(self, u: Tensor, code: Code) -> Tensor:
         """The frames (B,C,*grid) after u under codes (B,d)."""
         return u + self.net(u, code)
 
@@ -96,7 +97,8 @@ class Geps(Baseline):
     def rollout(
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
-        return march(lambda history: self.step(history[:, -1], state["code"]), u_hist, 1, n_frames)
+        code = Code(state["code"])
+        return march(lambda history: self.step(history[:, -1], code), u_hist, 1, n_frames)
 
 
 SOLVER = Geps

@@ -35,7 +35,7 @@ class Card:
     is_forecaster: bool = True  # False: representations only
     has_encoder: bool = False
     has_official: bool = False
-    can_record: bool = True  # whether a training step may be recorded and replayed on a GPU
+    unrecorded: tuple[str, ...] = ()  # stages whose steps cannot be recorded and replayed on a GPU
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,13 @@ class Quantiser(nn.Module):
         return quantised, losses.sum()
 
     def codes(self, z: Tensor) -> Tensor:
-        self.vq.eval()
-        return self.vq(z)[1]
+        """Nearest to z, then nearest to what is left; the package would look at values, which a recording must not."""
+        vq: Any = self.vq
+        found, left = [], z
+        for book in vq.codebooks:  # (V,D)
+            found.append((book.square().sum(1) - 2 * left @ book.T).argmin(-1))
+            left = left - book[found[-1]]
+        return torch.stack(found, -1)
 
     def forward(self, z: Tensor) -> Tensor:
         """Quantised latents without random numbers, and without moving the book."""
@@ -163,7 +168,7 @@ class Zebra(Baseline):
         stages=("tokenise", "language"),
         is_stochastic=True,
         has_encoder=True,
-        can_record=False,  # the quantiser draws random numbers and moves its book in the middle of a step
+        unrecorded=("tokenise",),  # the quantiser draws random numbers and moves its book in the middle of a step
     )
 
     def __init__(self, config: ZebraConfig, task: Task) -> None:

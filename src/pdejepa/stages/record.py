@@ -36,14 +36,19 @@ class Gradients:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Callable[[Batch], Metrics],
         parameters: Sequence[nn.Parameter],
         autocast: Callable[[], AbstractContextManager[Any]],
         should_record: bool,
+        are_alone: bool = False,
     ) -> None:
-        """`model` is the stage, or the stage wrapped for several ranks, which cannot be recorded."""
+        """`model` is the stage, or the stage wrapped for several ranks, which cannot be recorded.
+
+        are_alone: all else that asks for gradients gets none.
+        """
         self.model, self.parameters, self.autocast = model, parameters, autocast
         self.should_record = should_record
+        self.targets = list(parameters) if are_alone else None  # None: whatever asks
         self._recordings: dict[tuple[object, ...], _Recording] = {}
         self._pool: Any = None  # memory that the recordings share: one runs at a time
 
@@ -64,8 +69,8 @@ class Gradients:
     def _compute(self, batch: Batch) -> Metrics:
         self.forget()
         with self.autocast():
-            metrics: Metrics = self.model(batch)
-        metrics["loss"].backward()
+            metrics = self.model(batch)
+        metrics["loss"].backward(inputs=self.targets)
         return metrics
 
     def _record(self, batch: Batch) -> _Recording:

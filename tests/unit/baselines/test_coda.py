@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.coda import Coda, is_direction, rk4_38
+from pdejepa.baselines.coded import Code
 from pdejepa.core.errors import DataError
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of
 
@@ -67,7 +68,7 @@ def batch(share: float, draw: float) -> dict[str, Tensor]:
 def test_restarts_from_the_truth() -> None:
     """At the beginning every step starts from a true frame, at the end none does."""
     solver = small()
-    u, code = batch(0.0, 0.5)["u"], solver.codes.table[[1, 3]]
+    u, code = batch(0.0, 0.5)["u"], Code(solver.codes.table[[1, 3]])
     single = torch.stack([solver.step(u[:, t], code) for t in range(3)], 1)
     frames = [u[:, 0]]
     for _ in range(3):

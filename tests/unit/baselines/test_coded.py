@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pdejepa.baselines.coded import (
+    Code,
     CodedConv,
     CodedSpectral,
     Codes,
@@ -15,7 +16,6 @@ from pdejepa.baselines.coded import (
     FourierNet,
     FourierShape,
     Swish,
-    fit_code,
     pad,
 )
 from tests.unit.baselines.token_solvers import shaken, task_of
@@ -33,7 +33,7 @@ def test_every_row_has_its_own_convolution(padding: str, kernel: int, grid: tupl
     made = CodedConv(2, 3, kernel, len(grid), Coding(4, form), padding)  # type: ignore[arg-type]
     x, code = noise(5, 2, *grid), noise(5, 4)
     conv = functional.conv1d if len(grid) == 1 else functional.conv2d
-    for row, y in enumerate(made(x, code)):
+    for row, y in enumerate(made(x, Code(code))):
         directions = (
             made.directions.full if form == "full" else made.directions.A[:, None] * made.directions.B[:, :, None]
         )  # (d,O,I,k..)
@@ -43,19 +43,33 @@ def test_every_row_has_its_own_convolution(padding: str, kernel: int, grid: tupl
         torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("grid", [(7,), (5, 8)])
+def test_rings_are_padded_like_pytorchs(grid: tuple[int, ...]) -> None:
+    x = noise(2, 3, *grid)
+    assert torch.equal(pad(x, 3, "circular"), functional.pad(x, (3, 3) * len(grid), mode="circular"))
+
+
+def test_what_layers_make_of_a_code_is_made_once() -> None:
+    made, code, calls = CodedConv(2, 3, 3, 1, Coding(4)), Code(noise(5, 4)), []
+    code.once(made, lambda values: calls.append(values))
+    code.once(made, lambda values: calls.append(values))
+    assert len(calls) == 1
+    assert calls[0] is code.values
+
+
 @pytest.mark.parametrize("form", ["full", "low"])
 def test_no_code_and_code_zero_are_the_plain_network(form: str) -> None:
     task = task_of("combined", 64)
     net = shaken(FourierNet(1, 1, FourierShape(6, 4, 2), task, Coding(3, form)))  # type: ignore[arg-type]
     x = noise(2, 1, 64)
-    torch.testing.assert_close(net(x, torch.zeros(2, 3)), net(x), atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(net(x, torch.ones(2, 3)), net(x), atol=1e-3)
+    torch.testing.assert_close(net(x, Code(torch.zeros(2, 3))), net(x), atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(net(x, Code(torch.ones(2, 3))), net(x), atol=1e-3)
 
 
 def test_full_spectral_directions_add_to_the_weights() -> None:
     made, x, code = CodedSpectral(2, 3, (3, 3), Coding(2, "full")), noise(2, 2, 8, 8), noise(2, 2)
     torch.nn.init.normal_(made.full)
-    y = made(x, code)
+    y = made(x, Code(code))
     with torch.no_grad():
         made.conv.weight += code[1, 0] * made.full[0] + code[1, 1] * made.full[1]
     torch.testing.assert_close(y[1:], made(x[1:]), atol=1e-4, rtol=1e-4)
@@ -65,7 +79,7 @@ def test_swish() -> None:
     made, x, code = Swish(Coding(2)), noise(3, 2, 5), noise(3, 2)
     torch.nn.init.normal_(made.slope_directions)
     slope = functional.softplus(0.5 + code[1] @ made.slope_directions)
-    torch.testing.assert_close(made(x, code)[1], x[1] * torch.sigmoid(x[1] * slope) / 1.1)
+    torch.testing.assert_close(made(x, Code(code))[1], x[1] * torch.sigmoid(x[1] * slope) / 1.1)
 
 
 def test_codes_start_at_zero_and_are_found_by_environment() -> None:
@@ -73,36 +87,3 @@ def test_codes_start_at_zero_and_are_found_by_environment() -> None:
     assert not bool(codes.table.any())
     codes = shaken(codes)
     assert torch.equal(codes(torch.tensor([3, 0, 3])), codes.table[[3, 0, 3]])
-
-
-def test_a_code_is_found_again() -> None:
-    """u_{t+1} = u_t + c: the code that made the support comes back, for every row its own, whatever the others are."""
-    truth = torch.tensor([[0.5], [-0.3], [0.1]])
-    times = torch.arange(6.0)
-    support = (truth[:, :, None] * times)[..., None, None].expand(3, 2, 6, 1, 4)  # (B,K,T,C,X)
-    weight = torch.ones((), requires_grad=True)
-
-    def step(u: Tensor, code: Tensor) -> Tensor:
-        return u + weight * code[:, :, None]
-
-    found = fit_code(torch.zeros(1), support, step, 2, 150, 2e-2)
-    torch.testing.assert_close(found, truth, atol=1e-2, rtol=0.0)
-    assert weight.grad is None
-    assert not found.requires_grad
-    torch.testing.assert_close(
-        fit_code(torch.zeros(1), support[1:2], step, 2, 20, 1e-2),
-        fit_code(torch.zeros(1), support, step, 2, 20, 1e-2)[1:2],
-    )
-
-
-def test_rows_with_the_same_support_share_the_work() -> None:
-    support, sizes = torch.randn((3, 1, 4, 1, 5)), []
-
-    def step(u: Tensor, code: Tensor) -> Tensor:
-        sizes.append(len(u))
-        return u + code[:, :, None]
-
-    alone = fit_code(torch.zeros(1), support, step, 1, 5, 1e-2)
-    rows = torch.tensor([2, 0, 2, 1, 0])
-    torch.testing.assert_close(fit_code(torch.zeros(1), support[rows], step, 1, 5, 1e-2), alone[rows])
-    assert set(sizes) == {3}

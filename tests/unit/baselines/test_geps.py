@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pdejepa.baselines.coded import Code
 from pdejepa.baselines.geps import Geps
 from pdejepa.core.errors import DataError
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of
@@ -41,7 +42,7 @@ def test_the_loss_rolls_out_under_the_code_of_the_environment() -> None:
     solver, u = small(), rough("combined", 2, 3, 64)
     environment = torch.tensor([4, 1])
     loss = solver.loss("fit", {"u": u, "environment": environment})["loss"]
-    code = solver.codes.table[environment]
+    code = Code(solver.codes.table[environment])
     first = u[:, 0] + solver.net(u[:, 0], code)
     second = first + solver.net(first, code)
     errors = [(a - b).norm(dim=-1) / b.norm(dim=-1) for a, b in ((first, u[:, 1]), (second, u[:, 2]))]
@@ -53,7 +54,7 @@ def test_adapting_starts_from_the_mean_code_and_lowers_the_error() -> None:
     with torch.no_grad():
         frames = [rough("combined", 1, 1, 64)[:, 0]]
         for _ in range(5):
-            frames.append(solver.step(frames[-1], truth))
+            frames.append(solver.step(frames[-1], Code(truth)))
     support = torch.stack(frames, 1)[:, None]  # (1,1,T,C,X)
 
     def error(n_steps: int) -> float:
@@ -62,7 +63,7 @@ def test_adapting_starts_from_the_mean_code_and_lowers_the_error() -> None:
         if n_steps == 0:
             assert torch.equal(code, solver.codes.table.mean(0, keepdim=True))
         with torch.no_grad():
-            return float((solver.step(frames[0], code) - frames[1]).norm())
+            return float((solver.step(frames[0], Code(code)) - frames[1]).norm())
 
     assert error(40) < 0.5 * error(0)
 
