@@ -18,7 +18,43 @@ from torch import Tensor, nn
 
 from pdejepa.baselines.lift import Resize
 from pdejepa.baselines.task import Task
-from pdejepa.models.decoder import MAX_VALUES, Padding
+from pdejepa.models.decoder import MAX_VALUES, Padding, wrap
+
+
+def pad(x: Tensor, n: int, padding: Padding, first: int = 2) -> Tensor:
+    """n more points at both ends of the axes from `first` on.
+
+    Rings are joined from slices, which is a third of the kernels of PyTorch's own padding, forth and back.
+    """
+    if n == 0:
+        return x
+    if padding != "circular":
+        return nn.functional.pad(x, (n, n) * (x.ndim - first) + (0, 0) * (first - 2), _mode(padding))
+    for axis in range(first, x.ndim):
+        x = wrap(x, axis, n)
+    return x
+
+
+def _mode(padding: Padding) -> str:
+    return "constant" if padding == "zeros" else padding
+
+
+class RingConv1d(nn.Conv1d):
+    """A convolution of a ring, which has `margin` more points at both ends."""
+
+    margin = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(pad(x, self.margin, "circular"))
+
+
+class RingConv2d(nn.Conv2d):
+    """The same on two axes."""
+
+    margin = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(pad(x, self.margin, "circular"))
 
 
 def conv(
@@ -32,8 +68,12 @@ def conv(
     bias: bool = True,
 ) -> nn.Module:
     """A convolution that keeps the grid, or halves it with stride 2 and kernel 4."""
-    make = nn.Conv1d if ndim == 1 else nn.Conv2d
     margin = dilation * ((kernel - 1) // 2)
+    if padding == "circular":
+        ring = (RingConv1d if ndim == 1 else RingConv2d)(n_in, n_out, kernel, stride, 0, dilation, bias=bias)
+        ring.margin = margin
+        return ring
+    make = nn.Conv1d if ndim == 1 else nn.Conv2d
     return make(n_in, n_out, kernel, stride, margin, dilation, bias=bias, padding_mode=padding)
 
 
@@ -61,11 +101,12 @@ class Down(nn.Module):
         super().__init__()
         make = nn.Conv1d if ndim == 1 else nn.Conv2d
         self.conv = make(width, width, 3, 2)
-        self.margin = ((1, 1) if padding == "circular" else (0, 1)) * ndim
-        self.mode = "constant" if padding == "zeros" else padding
+        self.padding = padding
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv(nn.functional.pad(x, self.margin, self.mode))
+        if self.padding == "circular":
+            return self.conv(pad(x, 1, "circular"))
+        return self.conv(nn.functional.pad(x, (0, 1) * (x.ndim - 2), _mode(self.padding)))
 
 
 class Up(nn.Module):
@@ -173,14 +214,11 @@ class CausalConv(nn.Module):
         super().__init__()
         make: Any = nn.Conv2d if ndim == 1 else nn.Conv3d  # time is one more axis
         self.conv: nn.Module = make(n_in, n_out, (reach, *[kernel] * ndim), (1, *[stride] * ndim))
-        self.space = (kernel // 2,) * (2 * ndim)
+        self.margin, self.padding = kernel // 2, padding
         self.past = (0,) * (2 * ndim) + (reach - 1, 0)
-        self.mode = "constant" if padding == "zeros" else padding
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.space[0]:
-            x = nn.functional.pad(x, (*self.space, 0, 0), self.mode)
-        return self.conv(nn.functional.pad(x, self.past))
+        return self.conv(nn.functional.pad(pad(x, self.margin, self.padding, first=3), self.past))
 
 
 class ChannelNorm(nn.LayerNorm):

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from pdejepa.baselines.autoencoder import pad
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Task
 from pdejepa.models.decoder import Padding
@@ -47,18 +48,6 @@ class Code:
             self._made[layer] = make(self.values)
         made: T = self._made[layer]
         return made
-
-
-def pad(x: Tensor, n: int, padding: Padding) -> Tensor:
-    """n more points at both ends of every spatial axis of (B,C,*grid)."""
-    if n == 0:
-        return x
-    if padding != "circular":
-        return nn.functional.pad(x, (n, n) * (x.ndim - 2), mode="constant" if padding == "zeros" else padding)
-    for axis in range(2, x.ndim):  # a third of the kernels of PyTorch's own
-        length = x.shape[axis]
-        x = torch.cat((x.narrow(axis, length - n, n), x, x.narrow(axis, 0, n)), axis)
-    return x
 
 
 class Directions(nn.Module):

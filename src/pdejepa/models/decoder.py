@@ -138,9 +138,16 @@ class ResidualBlock(nn.Module):
 
 def extend(x: Tensor, axis: int, edges: str) -> Tensor:
     """One more point at both ends of an axis: wrapped (circular), mirrored (reflect) or repeated (repeat)."""
+    if edges == "circular":
+        return wrap(x, axis, 1)
     n = x.shape[axis]
-    left, right = {"circular": (n - 1, 0), "reflect": (1, n - 2), "repeat": (0, n - 1)}[edges]
+    left, right = {"reflect": (1, n - 2), "repeat": (0, n - 1)}[edges]
     return torch.cat((x.narrow(axis, left, 1), x, x.narrow(axis, right, 1)), dim=axis)
+
+
+def wrap(x: Tensor, axis: int, n: int) -> Tensor:
+    """n more points at both ends of a ring."""
+    return torch.cat((x.narrow(axis, x.shape[axis] - n, n), x, x.narrow(axis, 0, n)), dim=axis)
 
 
 def _residual_layers(config: DecoderConfig, padding: Padding, axes: Sequence[int]) -> list[nn.Module]:

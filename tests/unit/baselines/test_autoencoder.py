@@ -18,6 +18,7 @@ from pdejepa.baselines.autoencoder import (
     ResBlock,
     Up,
     conv,
+    pad,
     per_frame,
     working_grid,
 )
@@ -36,6 +37,27 @@ def test_on_a_ring_a_shift_stays_a_shift(ndim: int) -> None:
     x = torch.randn(2, 4, *[16] * ndim)
     assert net(x).shape == (2, 4, *[8] * ndim)
     torch.testing.assert_close(net(x.roll(4, 2)), net(x).roll(2, 2))
+
+
+@pytest.mark.parametrize("options", [{}, {"kernel": 5}, {"kernel": 4, "stride": 2}, {"dilation": 2}, {"kernel": 1}])
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_a_ring_is_convolved_as_by_pytorch(ndim: int, options: dict[str, int]) -> None:
+    made = conv(ndim, 3, 4, padding="circular", **options)  # type: ignore[arg-type]
+    kernel, stride, dilation = options.get("kernel", 3), options.get("stride", 1), options.get("dilation", 1)
+    margin = dilation * ((kernel - 1) // 2)
+    kind = nn.Conv1d if ndim == 1 else nn.Conv2d
+    pytorchs = kind(3, 4, kernel, stride, margin, dilation, padding_mode="circular")
+    pytorchs.load_state_dict(made.state_dict())
+    x = torch.randn(2, 3, *[8] * ndim)
+    torch.testing.assert_close(made(x), pytorchs(x))
+
+
+@pytest.mark.parametrize("padding", ["circular", "zeros", "reflect"])
+@pytest.mark.parametrize(("shape", "first"), [((7,), 2), ((5, 8), 2), ((4, 7), 3), ((4, 7, 6), 3)])
+def test_padding_is_pytorchs(padding: str, shape: tuple[int, ...], first: int) -> None:
+    x, mode = torch.randn(2, 3, *shape), {"zeros": "constant"}.get(padding, padding)
+    expected = nn.functional.pad(x, (2, 2) * (x.ndim - first) + (0, 0) * (first - 2), mode)
+    assert torch.equal(pad(x, 2, padding, first), expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("padding", ["zeros", "reflect"])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pdejepa.baselines.autoencoder import pad
 from pdejepa.baselines.coded import (
     Code,
     CodedConv,
@@ -16,7 +17,6 @@ from pdejepa.baselines.coded import (
     FourierNet,
     FourierShape,
     Swish,
-    pad,
 )
 from tests.unit.baselines.token_solvers import shaken, task_of
 
@@ -41,12 +41,6 @@ def test_every_row_has_its_own_convolution(padding: str, kernel: int, grid: tupl
         bias = made.bias + sum(code[row, d] * made.bias_directions[d] for d in range(4))
         expected = conv(pad(x[row : row + 1], kernel // 2, made.padding), weight, bias)[0]
         torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("grid", [(7,), (5, 8)])
-def test_rings_are_padded_like_pytorchs(grid: tuple[int, ...]) -> None:
-    x = noise(2, 3, *grid)
-    assert torch.equal(pad(x, 3, "circular"), functional.pad(x, (3, 3) * len(grid), mode="circular"))
 
 
 def test_what_layers_make_of_a_code_is_made_once() -> None:
