@@ -28,8 +28,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from pdejepa.baselines.autoencoder import pad
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
-from pdejepa.baselines.coded import Coding, FourierNet, FourierShape, pad
+from pdejepa.baselines.coded import Coding, FourierNet, FourierShape
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Card, Task
 from pdejepa.core.errors import DataError
