@@ -123,6 +123,21 @@ def forecast_table(report: dict[str, Any]) -> str:
     return "\n".join((*lines, "", *(f"- {sentence}" for sentence in report["verdicts"]))) + "\n"
 
 
+def size_table(report: dict[str, Any]) -> str:
+    """One row per size, seconds and polished or not: errors, and the steps of the stages."""
+    splits = [split for split in ("valid", "test", "ood") if split in report["sizes"][0]]
+    head = ("parameters", "what", "seconds of steps", *splits, "steps", "set-up of the whole training, s")
+    where = f"{report['device']}, torch {report['torch']}, {report['system']}, recipe {report['recipe']}"
+    lines = [f"{where}, seed {report['seed']}.", "", _line(head), _line(["---"] * len(head))]
+    for row in sorted(report["sizes"], key=lambda row: (row["polished"], row["seconds"], -row["parameters"])):
+        what = "polished" if row["polished"] else "four stages"
+        steps = " / ".join(f"{n:,}" for n in row["steps"].values())
+        errors = (_percent(row[split]) for split in splits)
+        cells = (f"{row['parameters']:,}", what, f"{row['seconds']:.0f}", *errors, steps, f"{row['set_up']:.0f}")
+        lines.append(_line(cells))
+    return "\n".join(lines) + "\n"
+
+
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
     paths = sorted({path for part in pattern.split() for path in Path().glob(part)})
@@ -133,6 +148,8 @@ def table(pattern: str) -> str:
         return error_table(reports)
     if "verdicts" in reports[0]:
         return forecast_table(reports[0])
+    if "sizes" in reports[0]:
+        return size_table(reports[0])
     return training_table(reports[0]) if "peak_tflops" in reports[0] else generation_table(reports[0])
 
 

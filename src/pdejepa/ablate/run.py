@@ -12,17 +12,14 @@ record, and the others go on without it.
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import torch
 
 from pdejepa.ablate.measure import Measuring
 from pdejepa.ablate.plan import BASE, Run, run_config, runs_for, with_steps
 from pdejepa.ablate.record import Record, earlier_record, new_record, note_failure, write_record
 from pdejepa.ablate.share import copy_fitted, done, is_finished, read_base, refuse_other_settings, take_over
-from pdejepa.core.device import rank_and_world
+from pdejepa.core.device import free_memory, rank_and_world
 from pdejepa.core.errors import ConfigError, NumericalError, UsageError
 from pdejepa.core.files import lock
 from pdejepa.forecast.train import train
@@ -128,9 +125,7 @@ class _Ablation:
         try:
             train(config, folder, self.say)
         finally:
-            gc.collect()  # recorded steps hold their memory in cycles
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            free_memory()
 
     # ---- measuring -----------------------------------------------------------------------------------------------
     def _measure(self, run: Run, config: TrainConfig, record: Record | None) -> Record:

@@ -23,7 +23,6 @@ interrupted begins anew, with the learning rate that was found.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import json
 import shutil
 import time
@@ -42,7 +41,7 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, NAMES, make
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
-from pdejepa.core.device import device_name, used_memory
+from pdejepa.core.device import device_name, free_memory, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
 from pdejepa.core.files import write_json
 from pdejepa.data.plan import build_system
@@ -253,7 +252,6 @@ def _trial(
 
 
 def _clear(device: torch.device) -> None:
-    gc.collect()
+    free_memory()
     if device.type == "cuda":
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)

@@ -1,0 +1,156 @@
+"""How large should the networks be?  Error against seconds of training, for several sizes of the same recipe.
+
+    python benchmarks/sizes.py combined --seconds 110 45 --device cuda --out results/sizes-h200.json --plot sizes.png
+    python benchmarks/sizes.py combined --recipe tiny --factors 0.5 1 --seconds 20 --device cpu
+
+A size is a factor of all widths; depths, heads, data, rates and the share of every stage in the seconds stay.  Seconds
+are those of training steps: compiling and recording, which take about as long for every size, are given beside them.
+Every training is judged twice: after its four stages, and, where the recipe polishes, at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tables import size_table
+
+from pdejepa import recipes, systems
+from pdejepa.core.device import device_name, free_memory, pick_device, without_new_code
+from pdejepa.core.files import write_json
+from pdejepa.draw import pictures
+from pdejepa.draw.panels import NORMAL, SMALL, new_figure
+from pdejepa.evaluate.protocol import evaluate
+from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.forecast.train import commit
+from pdejepa.models.config import ModelConfig
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.data import TrainingData, load_data
+from pdejepa.stages.train import Trained, train_stages, with_seconds
+
+SPLITS = ("valid", "test", "ood")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by everybody
+Row = dict[str, Any]
+
+
+def scaled(model: ModelConfig, factor: float) -> ModelConfig:
+    """The same networks with all widths multiplied; refused by the configuration where heads no longer fit."""
+    wide = lambda part: dataclasses.replace(part, width=round(factor * part.width))  # noqa: E731
+    return dataclasses.replace(
+        model,
+        encoder=wide(model.encoder),
+        jepa_predictor=wide(model.jepa_predictor),
+        projector=dataclasses.replace(model.projector, hidden=round(factor * model.projector.hidden)),
+        causal_predictor=wide(model.causal_predictor),
+        field=wide(model.field),
+        decoder=dataclasses.replace(model.decoder, widths=tuple(round(factor * w) for w in model.decoder.widths)),
+    )
+
+
+def judge(trained: Trained, n: int | None) -> dict[str, float | None]:
+    """Errors of whole forecasts on every split that the system has."""
+    device = pick_device(trained.config.device)
+    forecaster = Forecaster(trained.model, {"size": trained.config.size}, device)
+    splits = [split.name for split in trained.model.system.splits if split.name in SPLITS]
+    with without_new_code(device):
+        found = evaluate(forecaster, splits, n=n)
+    return {split: errors["rel_l2"] for split, errors in found.items()}
+
+
+def study(config: TrainConfig, data: TrainingData, factor: float, seconds: float, n: int | None) -> Iterator[Row]:
+    """Train one size for some seconds; a row after four stages and one after polishing."""
+    config = with_seconds(dataclasses.replace(config, model=scaled(config.model, factor)), seconds)
+    spent = {"judging": 0.0}
+    rows = []
+
+    def after_stage(name: str, trained: Trained) -> None:
+        if name not in ("decode", "polish"):
+            return
+        now = time.monotonic()
+        errors = judge(trained, n)
+        spent["judging"] += time.monotonic() - now
+        shares = {stage: getattr(config, stage).training.budget.seconds for stage in trained.reports}
+        rows.append(
+            {
+                "factor": factor,
+                "parameters": sum(p.numel() for p in trained.model.parameters()),
+                "polished": name == "polish",
+                "seconds": sum(shares.values()),
+                "steps": {stage: report["steps"] for stage, report in trained.reports.items()},
+                **errors,
+            }
+        )
+
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        train_stages(config, folder, print, after_stage, data=data, keep="trial")
+    whole = time.monotonic() - begun - spent["judging"]
+    for row in rows:
+        yield {**row, "set_up": max(0.0, whole - seconds)}
+
+
+def draw(rows: Sequence[Row], title: str) -> Any:
+    """Error against seconds, inside and outside: a line for every size, open dots after four stages."""
+    splits = [split for split in SPLITS[1:] if split in rows[0]]
+    figure = new_figure(4.4 * len(splits), 3.4, "constrained")
+    figure.suptitle(title, fontsize=NORMAL)
+    for panel, split in zip(figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True):
+        for colour, factor in zip(COLOURS, dict.fromkeys(row["factor"] for row in rows), strict=False):
+            own = sorted((row for row in rows if row["factor"] == factor), key=lambda row: row["seconds"])
+            label = f"{own[0]['parameters'] / 1e6:.2f} million parameters"
+            for is_polished in (False, True):
+                some = [row for row in own if row["polished"] == is_polished]
+                fill, name = (colour, None) if is_polished else ("white", label)
+                points = [row["seconds"] for row in some], [row[split] for row in some]
+                panel.plot(*points, "o-", color=colour, markerfacecolor=fill, label=name)
+        panel.set(xscale="log", yscale="log", title=split)
+        panel.set_xlabel("seconds of training steps", fontsize=NORMAL)
+        panel.set_ylabel("relative L2 error", fontsize=NORMAL)
+        panel.tick_params(labelsize=SMALL, which="both")
+        panel.grid(color="#dddddd", linewidth=0.5, which="both")
+        panel.legend(fontsize=SMALL, frameon=False)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", choices=systems.NAMES)
+    parser.add_argument("--recipe", default="fast")
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.75, 0.5], help="of all widths")
+    parser.add_argument("--seconds", type=float, nargs="+", default=[110.0], help="of training steps, for each size")
+    parser.add_argument("--n", type=int, help="judge the first n trajectories of every split")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path)
+    args = parser.parse_args()
+    device = pick_device(args.device)
+    config = dataclasses.replace(recipes.get(args.system, args.recipe), seed=args.seed, device=str(device))
+    data = load_data(config, device)
+    report: dict[str, Any] = {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
+    report |= {"system": args.system, "recipe": args.recipe, "seed": args.seed, "data_hash": data.hash, "sizes": []}
+    for seconds in args.seconds:
+        for factor in args.factors:
+            print(f"{args.system}: {factor:g} times the widths of {args.recipe}, {seconds:g} s", flush=True)
+            report["sizes"] += study(config, data, factor, seconds, args.n)
+            if args.out:
+                write_json(args.out, report)
+            if args.plot:
+                title = f"{data.system.title}, recipe {args.recipe}, {report['device']}"
+                pictures.save(lambda title=title: draw(report["sizes"], title), args.plot)  # type: ignore[misc]
+            torch._dynamo.reset()  # there is a limit to what one process keeps compiled
+            free_memory()
+    print(size_table(report))
+
+
+if __name__ == "__main__":
+    main()

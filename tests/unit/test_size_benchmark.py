@@ -1,0 +1,53 @@
+"""`benchmarks/sizes.py`: widths are scaled and nothing else, every training is judged, and the table tells it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from pdejepa import recipes
+from pdejepa.core.errors import ConfigError
+from pdejepa.draw import pictures
+from pdejepa.stages.data import load_data
+from tests.unit.scripts import load_script
+from tests.unit.stages.method import CPU, small_config
+
+sizes = load_script("benchmarks/sizes.py", "tables")
+
+
+def test_only_widths_change() -> None:
+    model = recipes.get("combined", "fast").model
+    half = sizes.scaled(model, 0.5)
+    assert half.encoder == dataclasses.replace(model.encoder, width=64)
+    assert half.field == dataclasses.replace(model.field, width=72)
+    assert half.decoder == dataclasses.replace(model.decoder, widths=(48, 32, 24))
+    assert sizes.scaled(model, 1.0) == model
+
+
+def test_widths_that_heads_do_not_divide_are_refused() -> None:
+    with pytest.raises(ConfigError, match="heads must divide width"):
+        sizes.scaled(recipes.get("combined", "fast").model, 0.3)
+
+
+def test_a_study_judges_after_four_stages_and_at_the_end(tmp_path: Path) -> None:
+    config = small_config("combined", "stages=[pretrain,align,dynamics,decode,polish]", "device=cpu")
+    data = load_data(config, CPU, show=False)
+    rows = [row for factor in (1.0, 0.5) for row in sizes.study(config, data, factor, 0.5, 2)]
+    assert [row["polished"] for row in rows] == [False, True] * 2
+    assert rows[0]["parameters"] > 2 * rows[2]["parameters"]
+    assert rows[1]["seconds"] == pytest.approx(0.5)
+    assert rows[0]["seconds"] < rows[1]["seconds"]
+    assert all(0 < row[split] < 10 for row in rows for split in ("valid", "test", "ood"))
+    assert set(rows[1]["steps"]) == {*rows[0]["steps"], "polish"}
+
+    about = {"device": "cpu", "torch": torch.__version__, "system": "combined", "recipe": "tiny", "seed": 0}
+    lines = sizes.size_table({**about, "sizes": rows}).splitlines()
+    assert len(lines) == 2 + 2 + len(rows)
+    assert lines[4].startswith(f"| {rows[0]['parameters']:,} | four stages | ")
+    assert f"{100 * rows[3]['ood']:.3g} %" in lines[-1]
+    pictures.save(lambda: sizes.draw(rows, "combined"), tmp_path / "sizes.png")
+    assert Image.open(tmp_path / "sizes.png").size[0] > 600
