@@ -1,7 +1,7 @@
 """How large should the networks be?  Error against seconds of training, for several sizes of the same recipe.
 
     python benchmarks/sizes.py combined --seconds 110 45 --device cuda --out results/sizes-h200.json --plot sizes.png
-    python benchmarks/sizes.py combined --recipe tiny --factors 0.5 1 --seconds 20 --device cpu
+    python benchmarks/sizes.py combined --recipe tiny --factors 0.5 1 --seconds 20 --device cpu --set counts.train=2000
 
 A size is a factor of all widths; depths, heads, data, rates and the share of every stage in the seconds stay.  Seconds
 are those of training steps: compiling and recording, which take about as long for every size, are given beside them.
@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tables import size_table
 
 from pdejepa import recipes, systems
+from pdejepa.core.config import load_config
 from pdejepa.core.device import device_name, free_memory, pick_device, without_new_code
 from pdejepa.core.files import write_json
 from pdejepa.draw import pictures
@@ -130,14 +131,17 @@ def main() -> None:
     parser.add_argument("--n", type=int, help="judge the first n trajectories of every split")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings than the recipe's")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
     device = pick_device(args.device)
-    config = dataclasses.replace(recipes.get(args.system, args.recipe), seed=args.seed, device=str(device))
+    options = {"seed": args.seed, "device": str(device)}
+    config = load_config(TrainConfig, None, args.set, recipes.get(args.system, args.recipe), options)
     data = load_data(config, device)
     report: dict[str, Any] = {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
-    report |= {"system": args.system, "recipe": args.recipe, "seed": args.seed, "data_hash": data.hash, "sizes": []}
+    report |= {"system": args.system, "recipe": args.recipe, "seed": args.seed, "set": args.set}
+    report |= {"data_hash": data.hash, "sizes": []}
     for seconds in args.seconds:
         for factor in args.factors:
             print(f"{args.system}: {factor:g} times the widths of {args.recipe}, {seconds:g} s", flush=True)

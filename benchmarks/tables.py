@@ -78,9 +78,15 @@ def error_table(results: list[dict[str, Any]]) -> str:
             errors = (_percent(found[key]) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
             seconds = f"{result['seconds']['total']:.0f}"
             recipe = result["recipe"] + (", polished" if result["polish"] else "")
-            cells = (result["system"], recipe, split, found["n"], *errors, seconds, result["device"])
+            cells = (result["system"], recipe, _where(split, found), found["n"], *errors, seconds, result["device"])
             lines.append(_line(cells))
     return "\n".join(lines) + "\n"
+
+
+def _where(split: str, found: dict[str, Any]) -> str:
+    """The split, and the data set that the truth was read from, if it was not generated."""
+    source = found.get("source", "generated")
+    return split if source == "generated" else f"{split} of {Path(source).name}"
 
 
 def _percent(value: float | None) -> str:
@@ -128,7 +134,8 @@ def size_table(report: dict[str, Any]) -> str:
     splits = [split for split in ("valid", "test", "ood") if split in report["sizes"][0]]
     head = ("parameters", "what", "seconds of steps", *splits, "steps", "set-up of the whole training, s")
     where = f"{report['device']}, torch {report['torch']}, {report['system']}, recipe {report['recipe']}"
-    lines = [f"{where}, seed {report['seed']}.", "", _line(head), _line(["---"] * len(head))]
+    told = ", ".join(("", *report["set"]))
+    lines = [f"{where}, seed {report['seed']}{told}.", "", _line(head), _line(["---"] * len(head))]
     for row in sorted(report["sizes"], key=lambda row: (row["polished"], row["seconds"], -row["parameters"])):
         what = "polished" if row["polished"] else "four stages"
         steps = " / ".join(f"{n:,}" for n in row["steps"].values())

@@ -45,7 +45,8 @@ def test_a_study_judges_after_four_stages_and_at_the_end(tmp_path: Path) -> None
     assert set(rows[1]["steps"]) == {*rows[0]["steps"], "polish"}
 
     about = {"device": "cpu", "torch": torch.__version__, "system": "combined", "recipe": "tiny", "seed": 0}
-    lines = sizes.size_table({**about, "sizes": rows}).splitlines()
+    lines = sizes.size_table({**about, "set": ["a=1"], "sizes": rows}).splitlines()
+    assert lines[0].endswith("recipe tiny, seed 0, a=1.")
     assert len(lines) == 2 + 2 + len(rows)
     assert lines[4].startswith(f"| {rows[0]['parameters']:,} | four stages | ")
     assert f"{100 * rows[3]['ood']:.3g} %" in lines[-1]
