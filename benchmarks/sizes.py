@@ -5,13 +5,16 @@
 
 A size is a factor of all widths; depths, heads, data, rates and the share of every stage in the seconds stay.  Seconds
 are those of training steps: compiling and recording, which take about as long for every size, are given beside them.
-Every training is judged twice: after its four stages, and, where the recipe polishes, at its end.
+Every training is judged twice: after its four stages, and, where the recipe polishes, at its end.  What the file holds
+already is kept, so the same command goes on with what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+import json
 import sys
 import tempfile
 import time
@@ -85,8 +88,10 @@ def study(config: TrainConfig, data: TrainingData, factor: float, seconds: float
                 "factor": factor,
                 "parameters": sum(p.numel() for p in trained.model.parameters()),
                 "polished": name == "polish",
+                "budget": seconds,
                 "seconds": sum(shares.values()),
                 "steps": {stage: report["steps"] for stage, report in trained.reports.items()},
+                "commit": commit(),
                 **errors,
             }
         )
@@ -97,6 +102,17 @@ def study(config: TrainConfig, data: TrainingData, factor: float, seconds: float
     whole = time.monotonic() - begun - spent["judging"]
     for row in rows:
         yield {**row, "set_up": max(0.0, whole - seconds)}
+
+
+def begun_report(path: Path | None, about: Row) -> Row:
+    """What a file holds, if it is about the same; else a report without rows."""
+    if path is None or not path.exists():
+        return {**about, "sizes": []}
+    found: Row = json.loads(path.read_text())
+    differing = [name for name, value in about.items() if found.get(name) != value]
+    if differing:
+        raise SystemExit(f"{path} is about another {', '.join(differing)}; use another --out, or remove it.")
+    return found
 
 
 def draw(rows: Sequence[Row], title: str) -> Any:
@@ -139,20 +155,21 @@ def main() -> None:
     options = {"seed": args.seed, "device": str(device)}
     config = load_config(TrainConfig, None, args.set, recipes.get(args.system, args.recipe), options)
     data = load_data(config, device)
-    report: dict[str, Any] = {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
-    report |= {"system": args.system, "recipe": args.recipe, "seed": args.seed, "set": args.set}
-    report |= {"data_hash": data.hash, "sizes": []}
-    for seconds in args.seconds:
-        for factor in args.factors:
-            print(f"{args.system}: {factor:g} times the widths of {args.recipe}, {seconds:g} s", flush=True)
-            report["sizes"] += study(config, data, factor, seconds, args.n)
-            if args.out:
-                write_json(args.out, report)
-            if args.plot:
-                title = f"{data.system.title}, recipe {args.recipe}, {report['device']}"
-                pictures.save(lambda title=title: draw(report["sizes"], title), args.plot)  # type: ignore[misc]
-            torch._dynamo.reset()  # there is a limit to what one process keeps compiled
-            free_memory()
+    about = {"device": device_name(device), "torch": torch.__version__, "system": args.system, "recipe": args.recipe}
+    about |= {"seed": args.seed, "set": args.set, "data_hash": data.hash}
+    report = begun_report(args.out, about)
+    for seconds, factor in itertools.product(args.seconds, args.factors):
+        if any((row["budget"], row["factor"]) == (seconds, factor) for row in report["sizes"]):
+            continue
+        print(f"{args.system}: {factor:g} times the widths of {args.recipe}, {seconds:g} s", flush=True)
+        report["sizes"] += study(config, data, factor, seconds, args.n)
+        if args.out:
+            write_json(args.out, report)
+        torch._dynamo.reset()  # there is a limit to what one process keeps compiled
+        free_memory()
+    if args.plot:
+        title = f"{data.system.title}, recipe {args.recipe}, {report['device']}"
+        pictures.save(lambda: draw(report["sizes"], title), args.plot)
     print(size_table(report))
 
 

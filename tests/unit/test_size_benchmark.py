@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,12 @@ def test_a_study_judges_after_four_stages_and_at_the_end(tmp_path: Path) -> None
     assert f"{100 * rows[3]['ood']:.3g} %" in lines[-1]
     pictures.save(lambda: sizes.draw(rows, "combined"), tmp_path / "sizes.png")
     assert Image.open(tmp_path / "sizes.png").size[0] > 600
+
+
+def test_a_file_is_continued_if_it_is_about_the_same(tmp_path: Path) -> None:
+    path, about = tmp_path / "sizes.json", {"device": "cpu", "seed": 0}
+    assert sizes.begun_report(path, about) == {**about, "sizes": []}
+    path.write_text(json.dumps({**about, "sizes": [1]}))
+    assert sizes.begun_report(path, about)["sizes"] == [1]
+    with pytest.raises(SystemExit, match=r"is about another seed; use another --out"):
+        sizes.begun_report(path, {**about, "seed": 1})
