@@ -7,6 +7,8 @@ A size is a factor of all widths; depths, heads, data, rates and the share of ev
 are those of training steps: compiling and recording, which take about as long for every size, are given beside them.
 Every training is judged twice: after its four stages, and, where the recipe polishes, at its end.  What the file holds
 already is kept, so the same command goes on with what is missing.
+
+    python benchmarks/sizes.py combined --redraw results/sizes-h200.json --plot docs/pictures/sizes_h200.png
 """
 
 from __future__ import annotations
@@ -116,41 +118,35 @@ def begun_report(path: Path | None, about: Row) -> Row:
 
 
 def draw(rows: Sequence[Row], title: str) -> Any:
-    """Error against seconds, inside and outside: a line for every size, open dots after four stages."""
+    """Error against seconds, inside and outside: a line for every training, from its four stages to its end."""
     splits = [split for split in SPLITS[1:] if split in rows[0]]
     figure = new_figure(4.4 * len(splits), 3.4, "constrained")
     figure.suptitle(title, fontsize=NORMAL)
+    sizes = sorted({(row["parameters"], row["factor"]) for row in rows})
     for panel, split in zip(figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True):
-        for colour, factor in zip(COLOURS, dict.fromkeys(row["factor"] for row in rows), strict=False):
-            own = sorted((row for row in rows if row["factor"] == factor), key=lambda row: row["seconds"])
-            label = f"{own[0]['parameters'] / 1e6:.2f} million parameters"
-            for is_polished in (False, True):
-                some = [row for row in own if row["polished"] == is_polished]
-                fill, name = (colour, None) if is_polished else ("white", label)
-                points = [row["seconds"] for row in some], [row[split] for row in some]
-                panel.plot(*points, "o-", color=colour, markerfacecolor=fill, label=name)
-        panel.set(xscale="log", yscale="log", title=split)
+        for colour, (parameters, factor) in zip(COLOURS, sizes, strict=False):
+            label = f"{parameters / 1e6:.2f} million parameters"
+            for budget in sorted({row["budget"] for row in rows if row["factor"] == factor}):
+                some = [row for row in rows if (row["factor"], row["budget"]) == (factor, budget)]
+                panel.plot([r["seconds"] for r in some], [100 * r[split] for r in some], color=colour, label=label)
+                label = ""
+                for row in some:
+                    fill = colour if row["polished"] else "white"
+                    panel.plot(row["seconds"], 100 * row[split], "o", color=colour, markerfacecolor=fill)
+        panel.set(yscale="log")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
+        panel.set_title(f"{split} (open: four stages, filled: polished)", fontsize=NORMAL)
         panel.set_xlabel("seconds of training steps", fontsize=NORMAL)
-        panel.set_ylabel("relative L2 error", fontsize=NORMAL)
+        panel.set_ylabel("relative L2 error, %", fontsize=NORMAL)
         panel.tick_params(labelsize=SMALL, which="both")
         panel.grid(color="#dddddd", linewidth=0.5, which="both")
         panel.legend(fontsize=SMALL, frameon=False)
     return figure
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("system", choices=systems.NAMES)
-    parser.add_argument("--recipe", default="fast")
-    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.75, 0.5], help="of all widths")
-    parser.add_argument("--seconds", type=float, nargs="+", default=[110.0], help="of training steps, for each size")
-    parser.add_argument("--n", type=int, help="judge the first n trajectories of every split")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings than the recipe's")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--plot", type=Path)
-    args = parser.parse_args()
+def measure(args: argparse.Namespace) -> Row:
+    """The report with all sizes and budgets asked for; written after every training."""
     device = pick_device(args.device)
     options = {"seed": args.seed, "device": str(device)}
     config = load_config(TrainConfig, None, args.set, recipes.get(args.system, args.recipe), options)
@@ -167,8 +163,26 @@ def main() -> None:
             write_json(args.out, report)
         torch._dynamo.reset()  # there is a limit to what one process keeps compiled
         free_memory()
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", choices=systems.NAMES)
+    parser.add_argument("--recipe", default="fast")
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.75, 0.5], help="of all widths")
+    parser.add_argument("--seconds", type=float, nargs="+", default=[110.0], help="of training steps, for each size")
+    parser.add_argument("--n", type=int, help="judge the first n trajectories of every split")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings than the recipe's")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--redraw", type=Path, metavar="FILE", help="train nothing; table and picture of this report")
+    args = parser.parse_args()
+    report = json.loads(args.redraw.read_text()) if args.redraw else measure(args)
     if args.plot:
-        title = f"{data.system.title}, recipe {args.recipe}, {report['device']}"
+        title = f"{systems.get(report['system']).title}, recipe {report['recipe']}, {report['device']}"
         pictures.save(lambda: draw(report["sizes"], title), args.plot)
     print(size_table(report))
 

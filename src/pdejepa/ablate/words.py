@@ -63,9 +63,14 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def write_marked(path: Path, records: Sequence[Record]) -> None:
-    """Put each record between its marks in a document; nothing is written unless all marks are there."""
-    names = [record_name(record) for record in records]
+def mark_name(file: Path, record: Record) -> str:
+    """A file `ablate-NAME.json` belongs to the mark NAME; other files and folders are called by what they hold."""
+    kind, _, rest = file.stem.partition("-")
+    return rest if file.suffix == ".json" and kind == "ablate" and rest else record_name(record)
+
+
+def write_marked(path: Path, names: Sequence[str], records: Sequence[Record]) -> None:
+    """Put each record between the marks of its name in a document; nothing is written unless all marks are there."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"Two records are called {twice[0]}; give one of them.")

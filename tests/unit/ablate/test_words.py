@@ -11,7 +11,7 @@ import pytest
 
 from pdejepa.ablate.record import earlier_record, read_record, record_name
 from pdejepa.ablate.tables import Table, tables
-from pdejepa.ablate.words import aligned, as_markdown, as_text, write_marked
+from pdejepa.ablate.words import aligned, as_markdown, as_text, mark_name, write_marked
 from pdejepa.core.errors import DataError, UsageError
 from tests.unit.ablate.records import full_record
 
@@ -146,21 +146,34 @@ DOCUMENT = "# Title\r\n\nbefore\n<!-- ablate: vorticity-fast -->\nformer text\n<
 def test_documents(tmp_path: Path) -> None:
     path, record = tmp_path / "a.md", full_record()
     path.write_bytes(DOCUMENT.encode())
-    write_marked(path, [record])
+    write_marked(path, ["vorticity-fast"], [record])
     text = path.read_bytes().decode()
     assert text.startswith("# Title\r\n\nbefore\n<!-- ablate: vorticity-fast -->\nVorticity, recipe fast")
     assert text.endswith("\n<!-- end -->\nafter\n<!-- end -->\n")
     assert "former text" not in text
-    write_marked(path, [record])
+    write_marked(path, ["vorticity-fast"], [record])
     assert path.read_bytes().decode() == text
 
 
 def test_several_records_in_one_document(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("<!-- ablate: vorticity-fast-s1 -->\n<!-- end -->\n<!-- ablate: vorticity-fast -->\n<!-- end -->\n")
-    write_marked(path, [full_record(), full_record(seed=1)])
+    write_marked(path, ["vorticity-fast", "vorticity-fast-s1"], [full_record(), full_record(seed=1)])
     text = path.read_text()
     assert text.index("seed 1") < text.index("vorticity-fast -->") < text.index("seed 0")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("results/ablate-vorticity-fast-variants.json", "vorticity-fast-variants"),
+        ("runs/a/ablate.json", "vorticity-fast-s1"),
+        ("runs/ablate-vorticity", "vorticity-fast-s1"),  # a folder
+        ("other.json", "vorticity-fast-s1"),
+    ],
+)
+def test_marks_are_named_by_files_or_by_what_is_in_them(file: str, name: str) -> None:
+    assert mark_name(Path(file), full_record(seed=1)) == name
 
 
 @pytest.mark.parametrize("text", ["nothing", "<!-- ablate: vorticity-fast -->\nno end", "<!-- ablate: heat-fast -->\n"])
@@ -168,15 +181,15 @@ def test_documents_without_a_place_are_left_alone(text: str, tmp_path: Path) -> 
     path = tmp_path / "a.md"
     path.write_text(text)
     with pytest.raises(DataError, match="it needs the line <!-- ablate: vorticity-fast -->, and <!-- end --> below it"):
-        write_marked(path, [full_record()])
+        write_marked(path, ["vorticity-fast"], [full_record()])
     assert path.read_text() == text
 
 
 def test_documents_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
-        write_marked(tmp_path / "nothing.md", [full_record()])
+        write_marked(tmp_path / "nothing.md", ["vorticity-fast"], [full_record()])
     with pytest.raises(UsageError, match="Two records are called vorticity-fast"):
-        write_marked(tmp_path / "nothing.md", [full_record(), full_record()])
+        write_marked(tmp_path / "nothing.md", ["vorticity-fast"] * 2, [full_record()] * 2)
 
 
 # ---- records -----------------------------------------------------------------------------------------------------

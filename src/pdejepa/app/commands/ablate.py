@@ -103,10 +103,10 @@ def _settings(
 
 def _report(paths: list[Path], write: Path | None) -> None:
     from pdejepa.ablate.record import read_record
-    from pdejepa.ablate.words import as_text, write_marked
+    from pdejepa.ablate.words import as_text, mark_name, write_marked
 
     records = [read_record(path) for path in paths]
     typer.echo("\n\n\n".join(as_text(record) for record in records))
     if write is not None:
-        write_marked(write, records)
+        write_marked(write, [mark_name(path, record) for path, record in zip(paths, records, strict=True)], records)
         typer.echo(f"\nWritten to {write}")
