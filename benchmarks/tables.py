@@ -3,7 +3,8 @@
     python benchmarks/tables.py docs/lab.md
 
 A document holds `<!-- table: results/generate-h200.json -->` ... `<!-- end -->`; what stands between them is replaced.
-The name may be a pattern (`results/*-tiny-s0.json`): all files that fit make one table.
+The name may be a pattern (`results/*-tiny-s0.json`): all files that fit make one table.  Records in `results/levers`
+are of one study, whose trainings are told apart by the names of their files.
 """
 
 from __future__ import annotations
@@ -83,6 +84,16 @@ def error_table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def change_table(results: dict[str, dict[str, Any]]) -> str:
+    """One row per training of a study, under the name of its file: errors of every split, and the seconds."""
+    splits = list(next(iter(results.values()))["errors"])
+    lines = [_line(("training", *splits, "seconds")), _line(["---"] * (2 + len(splits)))]
+    for name, result in results.items():
+        errors = (_percent(result["errors"][split]["rel_l2"]) for split in splits)
+        lines.append(_line((name, *errors, f"{result['seconds']['total']:.0f}")))
+    return "\n".join(lines) + "\n"
+
+
 def _where(split: str, found: dict[str, Any]) -> str:
     """The split, and the data set that the truth was read from, if it was not generated."""
     source = found.get("source", "generated")
@@ -151,6 +162,8 @@ def table(pattern: str) -> str:
     reports = [json.loads(path.read_text()) for path in paths]
     if not reports:
         raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
+    if paths[0].parent.name == "levers":
+        return change_table({path.stem: report for path, report in zip(paths, reports, strict=True)})
     if "errors" in reports[0]:
         return error_table(reports)
     if "verdicts" in reports[0]:

@@ -5,7 +5,8 @@
     state = solver.adapt(support, xi)              what it knows of an environment: parameters, context, a fitted code
     u = solver.rollout(u_hist, state, n_frames)    (B,H,C,*grid) -> (B,n_frames,C,*grid)
 
-Fields are standardised per channel with the train split; solvers that normalise in their own way do it inside.
+Fields are standardised per channel with the train split; solvers that normalise in their own way do it inside.  The
+forecaster of this package answers the calls of `Solver` as well, in physical units.
 A solver writes down networks, one loss per stage and one step in time; windows, loops, budgets, checkpoints and
 rollout buffers are the runner's (see `fit`).
 Letters: B rows, T frames, H observed frames, K support trajectories, C channels, *grid spatial axes, P parameters.
@@ -17,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +71,21 @@ class Recipe:
 
     model: Any
     stages: tuple[StageRecipe, ...]
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """What a comparison asks of a trained solver, published or ours."""
+
+    def adapt(
+        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> State: ...
+
+    def rollout(
+        self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
+    ) -> Tensor: ...
+
+    def encode(self, u: Tensor) -> Tensor: ...
 
 
 class Baseline(nn.Module):

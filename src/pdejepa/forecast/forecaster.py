@@ -143,6 +143,30 @@ class Forecaster:
             seconds=time.perf_counter() - began,
         )
 
+    # ---- the calls of all solvers in a comparison, in physical units -----------------------------------------------
+    def adapt(
+        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> dict[str, Tensor]:
+        """What the model knows of the environments of B rows: their parameters xi (B,P).  It reads no trajectories."""
+        if xi is None:
+            raise ParameterError("This model is told parameters: adapt needs xi (B,P); trajectories do not replace it.")
+        return {"xi": xi}
+
+    def rollout(
+        self, u_hist: Tensor, state: dict[str, Tensor], n_frames: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The next frames (B,n_frames,C,*grid) after the first H of a trajectory (B,H,C,*grid); `adapt` gives state."""
+        n_used = min(u_hist.shape[1], 2 if self.surrogate.is_second_order else 1)
+        t0 = float(self.system.times[0]) + self.surrogate.conditioner.frame_gap * (u_hist.shape[1] - n_used)
+        return self.forecast(u_hist[:, -n_used:], state["xi"], n_frames=n_frames, t0=t0).new
+
+    def encode(self, u: Tensor) -> Tensor:
+        """Latent states q (B,T,N,D) of trajectories (B,T,C,*grid), each frame for itself."""
+        with torch.no_grad(), full_precision(self.device):
+            u = u.to(self.device)
+            size, _ = self.surrogate.sized(u, u.new_zeros(len(u), len(self.system.parameters)))
+            return self.surrogate.encode(self.surrogate.normalise(u / size))
+
     def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
         """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
         model, statistics = self.surrogate, self.surrogate.statistics

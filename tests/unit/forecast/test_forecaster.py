@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from pdejepa import systems
+from pdejepa.baselines.base import Solver
 from pdejepa.core.device import full_precision
 from pdejepa.core.errors import DataError, ParameterError
 from pdejepa.forecast import forecaster as module
-from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.forecast.support import unlike
 from tests.unit.forecast import tiny
 
@@ -279,3 +280,45 @@ def test_full_precision_is_switched_on_and_back() -> None:
         assert switches() == ("high", before[1])
     finally:
         torch.set_float32_matmul_precision(before[0])
+
+
+# ---- the calls of all solvers in a comparison --------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["combined", "heat", "gray_scott", "wave_b"])
+def test_the_calls_of_a_comparison(name: str) -> None:
+    model = tiny.forecaster(name)
+    assert isinstance(model, Solver)
+    u, xi = tiny.state(model.system, 3)[:, None], model.system.xi(**tiny.middle(model.system)).expand(3, -1)
+    state = model.adapt(xi=xi)
+    new = model.rollout(u, state, 5)
+    assert torch.equal(new, model.forecast(u[:, 0], xi, n_frames=5).new)
+    assert torch.equal(model.rollout(u, state, 3), new[:, :3])  # the beginning of a longer one
+    order = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(model.rollout(u[order], {"xi": xi[order]}, 5), new[order], rtol=1e-4, atol=1e-5)
+    assert model.encode(u).shape == (3, 1, model.surrogate.patches.n_tokens, model.surrogate.config.encoder.width)
+
+
+def test_a_rollout_after_several_frames_begins_at_the_last(heat: Forecaster) -> None:
+    """In the state, and in the time of the forcing."""
+    u = tiny.state(heat.system, 4).reshape(2, 2, 1, -1)  # (B,H,C,grid)
+    xi = heat.system.xi(diffusivity=[0.5, 2.0], forcing_amplitude_1=0.3, forcing_frequency_1=0.4)
+    gap = float(heat.system.times[1] - heat.system.times[0])
+    expected = heat.forecast(u[:, 1], xi, n_frames=4, t0=float(heat.system.times[0]) + gap).new
+    torch.testing.assert_close(heat.rollout(u, heat.adapt(xi=xi), 4), expected)
+    assert not torch.allclose(expected, heat.forecast(u[:, 1], xi, n_frames=4).new)
+
+
+def test_two_frames_tell_a_wave_its_direction(waves: Forecaster) -> None:
+    u, xi = tiny.state(waves.system, 4).reshape(2, 2, 1, -1), waves.system.xi(**tiny.middle(waves.system)).expand(2, -1)
+    expected = waves.forecast(u, xi, n_frames=4).new
+    torch.testing.assert_close(waves.rollout(u, waves.adapt(xi=xi), 4), expected)
+
+
+def test_a_trajectory_does_not_replace_parameters(heat: Forecaster) -> None:
+    with pytest.raises(ParameterError, match="adapt needs xi"):
+        heat.adapt(support=tiny.state(heat.system, 1)[:, None, None])
+
+
+def test_representations_do_not_depend_on_the_size_where_the_model_does_not() -> None:
+    model = load("combined", "cpu")
+    u = model.system.sample("test", 0)[0].float()[:, None]
+    torch.testing.assert_close(model.encode(3 * u), model.encode(u), rtol=1e-4, atol=1e-4)
