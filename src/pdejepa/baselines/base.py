@@ -14,6 +14,8 @@ Letters: B rows, T frames, H observed frames, K support trajectories, C channels
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import Budget, TrainingConfig
 
 State = dict[str, Tensor]  # per row: (B, ...)
+AT_REST = 0.05  # floor of relative errors that take in frame 0, which may be nothing but zero (u_t of Wave-2D)
 
 # How long a stage of a recipe lasts, by its published number of epochs.  Comparisons overrule it with their own budget.
 BUDGETS: dict[str, Callable[[float], Budget]] = {
@@ -77,6 +80,9 @@ class Recipe:
 class Solver(Protocol):
     """What a comparison asks of a trained solver, published or ours."""
 
+    @property
+    def card(self) -> Card: ...
+
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State: ...
@@ -99,6 +105,7 @@ class Baseline(nn.Module):
         super().__init__()
         task.check(self.card)
         self.config, self.task = config, task
+        self.card = dataclasses.replace(self.card, history=self.history_of(config))  # type: ignore[misc]  # this one's
         self.register_buffer("xi_mean", torch.tensor(task.xi_mean, dtype=torch.float64), persistent=False)
         self.register_buffer("xi_std", torch.tensor(task.xi_std, dtype=torch.float64), persistent=False)
 
@@ -110,6 +117,11 @@ class Baseline(nn.Module):
     @abstractmethod
     def recipe(cls, name: str, task: Task) -> Recipe:
         """`paper` (the published table), `fast` (for short budgets on one GPU) or `tiny` (for tests)."""
+
+    @classmethod
+    def history_of(cls, config: Any) -> int:
+        """True frames that a forecast of such a network begins with; some take more of them on some systems."""
+        return cls.card.history
 
     # ---- training ----------------------------------------------------------------------------------------------
     def trained(self, stage: str) -> dict[str, nn.Module]:
@@ -180,7 +192,10 @@ def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_fr
     return torch.stack(frames, 1) if frames else u_hist[:, :0]
 
 
-def relative_l2(u_hat: Tensor, u: Tensor, eps: float = 1e-8) -> Tensor:
-    """|u_hat - u| / |u| over space, for every row, frame and channel, then the mean; both (B,T,C,*grid)."""
+def relative_l2(u_hat: Tensor, u: Tensor, floor: float = 0.0, eps: float = 1e-8) -> Tensor:
+    """|u_hat - u| / |u| over space, for every row, frame and channel, then the mean; both (B,T,C,*grid).
+
+    floor: the least |u|, as a part of the spread of standardised fields.
+    """
     error, norm = (x.float().flatten(3).norm(dim=-1) for x in (u_hat - u, u))  # (B,T,C)
-    return (error / (norm + eps)).mean()
+    return (error / (norm.clamp(min=floor * math.sqrt(math.prod(u.shape[3:]))) + eps)).mean()

@@ -16,7 +16,8 @@ with mean and spread of the train split taken out.
 Written from the paper.  Ours differs where it leaves a choice or where grids are larger: the norm has a learned scale
 and shift per channel, or every step would change a field by one spread; forecasts that are read again carry no
 gradient to the steps before; the module keeps 6 modes; the base is the FNO, not a U-Net; `fast` reads windows of 8
-frames where grids are planes of 64 points or more, to fit memory.
+frames where grids are planes of 64 points or more, to fit memory; the learning rate falls along a cosine to 1/32 in
+each of the two stages, where the published one is halved every 20 of 100 epochs; gradients are clipped at 1.
 Letters: B rows, T frames, C channels, w hidden channels, P parameters, *grid spatial axes.
 """
 
@@ -121,7 +122,6 @@ class Cape(Baseline):
                 budget=BUDGETS[name](epochs),
                 batch=8 if name == "tiny" else 50,
                 optimiser=OptimiserConfig(kind="adam", lr=3e-3, weight_decay=0.0),
-                # Published: half the rate every 20 of 100 epochs, five times in all.
                 schedule=ScheduleConfig(kind="cosine", warmup=0.0, final=1 / 32),
                 n_scores=5,
             )

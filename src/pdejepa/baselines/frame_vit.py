@@ -114,7 +114,7 @@ class FrameVit(nn.Module):
 
 
 def sizes(name: str, task: Task) -> FrameVitConfig:
-    """The published sizes; `fast` cuts planes into 8x8 tokens: with 16x16, attention alone would take the budget."""
+    """The published sizes; `fast` cuts planes into at most 8x8 tokens: with 16x16, attention would take the budget."""
     if name == "tiny":
         return FrameVitConfig(patch=8, depth=2, width=24, heads=2, hidden=32)
     if name == "fast" and task.ndim == 2:
@@ -123,7 +123,7 @@ def sizes(name: str, task: Task) -> FrameVitConfig:
 
 
 def training(name: str, task: Task) -> TrainingConfig:
-    """The published schedule: AdamW, cosine from 1e-3 to 1e-5, 500 steps of warm-up."""
+    """The published schedule: AdamW, cosine from 1e-3 to 1e-5, 500 steps of warm-up at batch 128; `fast`: 5 %."""
     is_large = task.ndim == 2 and min(task.grid) > 32
     batch = {"paper": 64 if is_large else 128, "fast": 32 if is_large else 128, "tiny": 4}[name]
     return TrainingConfig(

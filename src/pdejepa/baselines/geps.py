@@ -10,7 +10,9 @@ support trajectory by Adam on the mean square error of 4-step rollouts.
 
 Ours differs: time is counted in frames and the output is not scaled, since fields are standardised here (published:
 physical times, in 2-D an output times 5e-4); the network works on the grid of the data; factors of local kernels of
-more than one point have one value per point of the kernel, as the spectral ones have per mode.
+more than one point have one value per point of the kernel, as the spectral ones have per mode; margins follow the
+boundary of the system (published: a ring); codes end at a rate of 1e-4 where weights end at 1e-5; a new code is fitted
+by Adam with its usual moments.
 Letters: B rows, K support trajectories, C channels, *grid spatial axes, d numbers of a code.
 """
 

@@ -116,8 +116,6 @@ class LePde(Baseline):
 
     def __init__(self, config: LePdeConfig, task: Task) -> None:
         super().__init__(config, task)
-        if config.history != self.card.history:
-            self.card = dataclasses.replace(self.card, history=config.history)  # type: ignore[misc]  # this task only
         self.grid, self.lift = working_grid(task, config.largest_grid)
         if any(n % 16 for n in self.grid):
             raise ConfigError(f"LE-PDE halves the grid four times: it needs multiples of 16 points, got {self.grid}.")
@@ -131,6 +129,10 @@ class LePde(Baseline):
         for number, (n_in, n_out) in enumerate(pairwise(sizes)):
             layers += [nn.Linear(n_in, n_out), *([nn.ELU()] if number < 3 else [])]
         self.evolution = nn.Sequential(*layers)
+
+    @classmethod
+    def history_of(cls, config: LePdeConfig) -> int:
+        return config.history
 
     @classmethod
     def recipe(cls, name: str, task: Task) -> Recipe:

@@ -19,7 +19,8 @@ class Card:
       xi           the parameters of the equation          support   another trajectory of the same environment
       environment  which trajectories share parameters     official  weights that others have published
 
-    history: true frames that a forecast begins with     looks_at: true frames that it can make use of, 0: those
+    history: true frames that a forecast begins with
+    looks_at: true frames that it is made to begin with where so many are known; 0: no more than `history`
     adapts: how it learns about a new environment before it forecasts
     """
 

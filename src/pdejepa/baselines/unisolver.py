@@ -11,10 +11,11 @@ half a frame ahead.  `distances` are Euclidean, from every point to every point 
 
 Ours differs: fields stay on the grid of the data (published: 128 points on a line, 64x64 for Vorticity), cut into
 patches of the published number of points; `fast` enlarges the patches of finer planes, so that a frame keeps its
-16x16 tokens and a short budget its steps.  The point-wise branch reads the distances of a patch's centre, not of
-all its points.  Parameters are standardised.  Nothing is published on the loss: relative L2 error of single steps.
-For HeterNS the comparison gives no sizes; `paper` takes those of the original work, ten frames in and no residual,
-`fast` the common ones with one frame, as everything else that starts from one frame.
+16x16 tokens and a short budget its steps.  The point-wise branch reads the mean distances of a patch, not those of all
+its points.  Lines are embedded between two norms as planes are.  Parameters are standardised and embedded with a SiLU
+everywhere.  Nothing is published on the loss: relative L2 error of single steps.  For HeterNS the comparison gives no
+sizes; `paper` takes those of the original work, ten frames in and no residual, and meets windows that begin with a
+repeated first frame, `fast` the common ones with one frame, as everything else that starts from one frame.
 Letters: B rows, H history, C channels, N tokens, p patch, R reference points, w width, c condition width.
 """
 
@@ -36,6 +37,8 @@ from pdejepa.models.config import FieldConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+
+STEPS_PER_EPOCH = 10  # of a trajectory of HeterNS: published is one per frame that is forecast
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,13 @@ class UniSolver(Baseline):
         title="UniSolver",
         paper="Zhou et al., Unisolver: PDE-Conditional Transformers Are Universal PDE Solvers, 2024",
         needs=frozenset({"xi"}),
+        has_encoder=True,
     )
     distances: Tensor
     centres: Tensor
 
     def __init__(self, config: UniSolverConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.card = dataclasses.replace(self.card, history=config.history)  # type: ignore[misc]  # ten for HeterNS
         self.patches = PatchGrid(task.grid, config.patch, task.system.structure.periodic_axes)
         with torch.device("cpu"):  # tables have values even where a network is only counted
             self.conditioner = Conditioner(task.system, task.statistics, self.patches, FieldConfig())
@@ -102,10 +105,14 @@ class UniSolver(Baseline):
         return self.task.system.structure.forcing != "none"
 
     @classmethod
+    def history_of(cls, config: UniSolverConfig) -> int:
+        return config.history
+
+    @classmethod
     def recipe(cls, name: str, task: Task) -> Recipe:
         is_heterns = task.system.name == "heterns" and name == "paper"
         training = TrainingConfig(
-            budget=BUDGETS[name](301 if is_heterns else 100),
+            budget=BUDGETS[name](301 * STEPS_PER_EPOCH if is_heterns else 100),
             batch=8 if name == "tiny" else 120 if is_heterns else 64,
             optimiser=OptimiserConfig(lr=1e-3 if is_heterns else 3e-4, weight_decay=1e-4, clip=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=0.0 if is_heterns else 0.05),
@@ -125,15 +132,20 @@ class UniSolver(Baseline):
 
     def step(self, u: Tensor, state: State, frame: Tensor) -> Tensor:
         """The frame (B,C,*grid) after the frames u (B,H,C,*grid), the last of which has the number `frame` (B,)."""
-        known = torch.cat((u.flatten(1, 2), self.distances.expand(len(u), *self.distances.shape)), 1)
-        x = self.embed(self.patches.split(known))  # (B,N,w)
         domain, point = state["domain"], self.point(self._places(state["xi"], frame))  # (B,1,c), (B,N,c)
-        for block, modulation in zip(self.blocks, self.modulations, strict=True):
-            x = block(x, modulation=modulation(domain, point))
+        x = self._tokens(u, domain, point)
         with torch.autocast(u.device.type, enabled=False):  # bfloat16 has two digits: too few for what is added to u
             shift, scale = self.last(domain.to(u.dtype), point.to(u.dtype))
             out = self.patches.join(self.head(modulate(self.norm(x.to(u.dtype)), shift, scale)))  # (B,C,*grid)
         return u[:, -1] + out if self.config.is_residual else out
+
+    def _tokens(self, u: Tensor, domain: Tensor, point: Tensor) -> Tensor:
+        """Tokens (B,N,w) of the frames u (B,H,C,*grid) after the last block."""
+        known = torch.cat((u.flatten(1, 2), self.distances.expand(len(u), *self.distances.shape)), 1)
+        x = self.embed(self.patches.split(known))
+        for block, modulation in zip(self.blocks, self.modulations, strict=True):
+            x = block(x, modulation=modulation(domain, point))
+        return x
 
     def _places(self, xi: Tensor, frame: Tensor) -> Tensor:
         """What is known of every patch: distances, and the forcing half a frame after `frame` (B,) -> (B,N,.)."""
@@ -157,6 +169,15 @@ class UniSolver(Baseline):
             return self.step(u, state, torch.full((len(u),), next(numbers), device=u.device))
 
         return march(step, u_hist, self.config.history, n_frames)
+
+    def encode(self, u: Tensor) -> Tensor:
+        """Tokens (B,T,N,w) after the last block of every frame (and those before it), under the mean xi of train."""
+        B, T, H = *u.shape[:2], self.config.history
+        u = torch.cat((u[:, :1].expand(-1, H - 1, *u.shape[2:]), u), 1)
+        windows = torch.stack([u[:, t : t + H] for t in range(T)], 1).flatten(0, 1)  # (B*T,H,C,*grid)
+        state = self.adapt(xi=self.xi_mean.expand(B * T, -1))
+        point = self.point(self._places(state["xi"], torch.arange(T, device=u.device).repeat(B)))
+        return self._tokens(windows, state["domain"], point).unflatten(0, (B, T))
 
 
 def _sizes(name: str, task: Task) -> UniSolverConfig:

@@ -11,10 +11,13 @@ special words forbidden, and decoded frame by frame.  It is another one for othe
 The quantiser is `ResidualVQ` of the package vector-quantize-pytorch (extra `zebra`).  It draws random numbers by itself
 (codes are sampled in training), so a step seeds PyTorch's global generator from its batch, and gives it back after.
 
-Ours differs: widths of residual blocks are not published and were chosen by the published total sizes; codes that fall
-out of use are replaced by latents of the batch; planes above 64 points are coarsened to 64, which has 8 x 8 sites, so
-that two trajectories fit into 8192 words; length and batch of the language stage are ours.  `fast` has rates three
-times the published 1e-4, because few steps must go far, and smaller batches of text, so that there are steps at all.
+Ours differs: widths of residual blocks are not published and were chosen by the published total sizes; on planes the
+two published tokenisers are mixed (two shared books of 2048 codes everywhere; two halvings from 128 channels for grids
+of 32 points, three from 64 above); gradients are clipped at 1; a frame that is almost zero counts as a twentieth of the
+usual size when errors are divided by it; codes that fall out of use are replaced by latents of the batch; planes above
+64 points are coarsened to 64, which has 8 x 8 sites, so that two trajectories fit into 8192 words; length and batch of
+the language stage are ours.  `fast` has rates three times the published 1e-4, because few steps must go far, and
+smaller batches of text, so that there are steps at all.
 Letters: B rows, T frames, N sites, Q codes per site, V vocabulary, C channels, *grid spatial axes.
 """
 
@@ -30,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import ResBlock, Up, conv, in_parts, working_grid
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, relative_l2
+from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, State, Window, relative_l2
 from pdejepa.baselines.causal import LanguageModel
 from pdejepa.baselines.task import Card, Task
 from pdejepa.core.errors import ConfigError, ResourceError
@@ -240,7 +243,7 @@ class Zebra(Baseline):
             quantised, commitment = self.quantiser.learn(z, int(batch["seed"]))
         else:  # a score: it leaves the book alone and judges the fields only
             quantised, commitment = self.quantiser(z), z.new_zeros(())
-        error = relative_l2(self._fields(quantised).unflatten(0, u.shape[:2]), u)
+        error = relative_l2(self._fields(quantised).unflatten(0, u.shape[:2]), u, AT_REST)
         return {"loss": error + COMMITMENT * commitment, "error": error, "commitment": commitment}
 
     def _language_loss(self, batch: Batch) -> dict[str, Tensor]:

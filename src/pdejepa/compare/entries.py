@@ -22,10 +22,10 @@ from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.baselines.fit import TotalBudget, build, fit
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver import Answer, forecast
-from pdejepa.baselines.task import Card
+from pdejepa.baselines.task import Card, Task
 from pdejepa.compare.published import METHOD
 from pdejepa.core.errors import ConfigError, did_you_mean
-from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Keep
 from pdejepa.stages.batches import generator
@@ -33,15 +33,7 @@ from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.settings import Budget, TrainingConfig
 from pdejepa.stages.train import train_stages, with_seconds
 
-METHOD_CARD = Card(
-    name=METHOD,
-    title="PDE-JEPA",
-    paper="the method of this package",
-    needs=frozenset({"xi"}),
-    stages=("pretrain", "align", "dynamics", "decode", "polish"),
-    has_encoder=True,
-)
-CARDS = {METHOD: METHOD_CARD, **{name: baselines.get(name).card for name in baselines.NAMES}}
+CARDS = {METHOD: CARD, **{name: baselines.get(name).card for name in baselines.NAMES}}
 NAMES = tuple(CARDS)
 
 
@@ -107,7 +99,7 @@ class SolverEntry(Entry):
 class MethodEntry(Entry):
     """PDE-JEPA."""
 
-    card = METHOD_CARD
+    card = CARD
 
     def __init__(self, system: str, recipe: str, seed: int) -> None:
         # The data of a comparison are the same for all, so nobody rescales trajectories.
@@ -118,10 +110,10 @@ class MethodEntry(Entry):
     def fit(
         self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
     ) -> dict[str, Any]:
-        if budget.unit not in ("seconds", "steps"):
-            raise ConfigError(f"{self.card.title} takes budgets in seconds or steps; got one in {budget.unit}.")
+        if budget.unit == "flops":
+            raise ConfigError(f"{self.card.title} takes budgets in seconds, steps or samples; got one in flops.")
         config = dataclasses.replace(self.config, device=str(pool.data.fields["train"].device))
-        config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_steps(config, budget.amount)
+        config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_steps(config, budget)
         config = scaled(config, factor)
         trained = train_stages(config, folder, say=lambda _: None, data=pool.data, keep=keep)
         self.model = trained.model
@@ -147,6 +139,12 @@ def make(name: str, system: str, recipe: str, seed: int) -> Entry:
     return MethodEntry(system, recipe, seed) if name == METHOD else SolverEntry(name, recipe, seed)
 
 
+def longest_history(task: Task, recipe: str) -> int:
+    """True frames that the most demanding forecaster begins with on this system, whether it takes part or not."""
+    kinds = [kind for kind in map(baselines.get, baselines.NAMES) if kind.card.is_forecaster]
+    return max(kind.history_of(kind.recipe(recipe, task).model) for kind in kinds)
+
+
 def faster(recipe: Recipe, factor: float) -> Recipe:
     """The recipe of a solver with all learning rates scaled."""
     parts = [dataclasses.replace(part, training=_scaled(part.training, factor)) for part in recipe.stages]
@@ -158,10 +156,15 @@ def scaled(config: TrainConfig, factor: float) -> TrainConfig:
     return _each_stage(config, lambda training: _scaled(training, factor))
 
 
-def with_steps(config: TrainConfig, steps: float) -> TrainConfig:
-    """The method with a number of steps for all stages together, shared out evenly."""
-    budget = Budget(steps=max(1, round(steps / len(config.stages))))
-    return _each_stage(config, lambda training: dataclasses.replace(training, budget=budget))
+def with_steps(config: TrainConfig, budget: TotalBudget) -> TrainConfig:
+    """The method with a number of steps or samples for all stages together, shared out evenly."""
+
+    def changed(training: TrainingConfig) -> TrainingConfig:
+        per_step = training.batch if budget.unit == "samples" else 1
+        steps = max(1, round(budget.amount / len(config.stages) / per_step))
+        return dataclasses.replace(training, budget=Budget(steps=steps))
+
+    return _each_stage(config, changed)
 
 
 def _each_stage(config: TrainConfig, change: Callable[[TrainingConfig], TrainingConfig]) -> TrainConfig:

@@ -1,9 +1,11 @@
 """The same judgement for every competitor.
 
     from frame 1     one true frame is given (missing history is filled by repeating it); error of the frames 1 .. T-1
-    common tail      as many true frames as the solver looks at; error of the frames that no competitor is given
+    common tail      as many true frames as the solver was published to begin with, which is one for most, those that
+                     read a context too; error of the frames that no competitor is given
 
-Errors are relative L2 in physical units, mean over channels, then trajectories; a diverged forecast counts as 100 %.
+Errors are relative L2 in physical units, mean over channels, then trajectories (the tail as the headline of the system
+is: one norm over the channels of Gray-Scott); a diverged forecast counts as 100 %.
 Also measured: milliseconds per forecast (a batch, after a warm-up), the cost of adapting, parameters, memory.
 Letters: B rows, T frames, H observed frames, C channels, *grid spatial axes.
 """
@@ -50,7 +52,7 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
         observed = true_frames(entry, longest_history)
         if observed > _least(entry):
             answer = entry.forecast(u[:, :observed], xi, u.shape[1] - observed, support)
-        tail.append(_counted(metrics.rel_l2(answer.fields, u, longest_history)))
+        tail.append(_counted(headline(answer.fields, u, longest_history)))
     errors = torch.cat(start)[order.argsort().cpu()]
     return {
         "rel_l2": float(errors.mean()),
@@ -94,7 +96,7 @@ def is_blind(card: Card) -> bool:
 
 
 def true_frames(entry: Entry, longest_history: int) -> int:
-    """True frames that are given for the common tail: what the solver can make use of, as far as the tail allows."""
+    """True frames that are given for the common tail: what the solver was made for, as far as the tail allows."""
     return max(entry.history, min(entry.card.looks_at, longest_history))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pdejepa import systems
 from pdejepa.compare.entries import CARDS
 from pdejepa.compare.published import METHOD, published, reason
 from pdejepa.core.documents import escaped, markdown_table
@@ -24,6 +25,7 @@ HEAD = (
     "test",
     "ood",
     "tail, test",
+    "tail, ood",
     "true frames",
     "told",
     "parameters",
@@ -77,8 +79,8 @@ def groups(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Records that belong into one table, by its title."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        where = f"{record['size']} data, {record['device']}"
-        tables.setdefault(f"{record['system']}, {record['budget_seconds']:g} s each, {where}", []).append(record)
+        how = f"{record['budget_seconds']:g} s each from {record['weights']}, {record['size']} data, {record['device']}"
+        tables.setdefault(f"{record['system']}, {how}", []).append(record)
     return tables
 
 
@@ -93,7 +95,7 @@ def rows(records: list[dict[str, Any]]) -> Rows:
                 r["title"],
                 percent(test),
                 percent(ood) if ood is not None else "",
-                percent(r["errors"]["test"]["tail"]),
+                *(percent(r["errors"][split]["tail"]) if split in r["errors"] else "" for split in ("test", "ood")),
                 str(r["true_frames"]),
                 told(r["solver"]),
                 f"{r['parameters'] / 1e6:.2f} M" if r["parameters"] >= 1e5 else f"{r['parameters'] / 1e3:.1f} k",
@@ -114,7 +116,7 @@ def _reference(record: dict[str, Any], key: str, title: str) -> Rows:
     if known[0] is None:
         return []
     cells = [percent(value) if value is not None else "" for value in known]
-    return [(title, *cells, "", "1", *[""] * (len(HEAD) - 5))]
+    return [(title, *cells, "", "", "1", *[""] * (len(HEAD) - 6))]
 
 
 def told(solver: str) -> str:
@@ -130,9 +132,11 @@ def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()
     if any(r["recipe"] == "fast" and r["solver"] == METHOD for r in group):
         found.append(
             "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
-            "solvers have their published sizes and optimisers. For all of them only the learning rate was chosen. "
-            "Trained in bfloat16: PDE-JEPA, and the stages of others that are transformers, except MPP; else float32 "
-            "(TF32)."
+            "solvers have their published sizes and optimisers, and where minutes ask for more than a shorter schedule "
+            "(windows, batches, rates of codes) `pdejepa baselines NAME` says so. By trials only the learning rate was "
+            "chosen, for all of them. PDE-JEPA has to do without what its own recipes may add: trajectories rescaled "
+            "to unit size, and finer steps outside the training range. Trained in bfloat16: PDE-JEPA, and the stages "
+            "of others that are transformers, except MPP; else float32 (TF32)."
         )
     blind = [r["title"] for r in group if r.get("is_blind")]
     if blind:
@@ -200,6 +204,10 @@ def _devices(one: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[str
     ]
 
 
+def _why(r: dict[str, Any]) -> str:
+    return reason(r["solver"], r["true_frames"], sum(r["steps"].values()), systems.get(r["system"]).ndim)
+
+
 def ledger(records: list[dict[str, Any]]) -> Rows:
     """What the paper says, what we get, and why it may differ."""
     lines: Rows = []
@@ -209,7 +217,7 @@ def ledger(records: list[dict[str, Any]]) -> Rows:
             continue
         cells = [percent(value) if value is not None else "-" for value in known]
         here = [percent(error(r, split)) if split in r["errors"] else "-" for split in ("test", "ood")]
-        lines.append((r["title"], cells[0], here[0], cells[1], here[1], reason(r["solver"], r["true_frames"])))
+        lines.append((r["title"], cells[0], here[0], cells[1], here[1], _why(r)))
     return lines
 
 

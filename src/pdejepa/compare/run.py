@@ -39,7 +39,7 @@ from pdejepa.baselines import known_as
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.blind import blind_error
-from pdejepa.compare.entries import CARDS, NAMES, make
+from pdejepa.compare.entries import CARDS, NAMES, longest_history, make
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
 from pdejepa.core.device import device_name, free_memory, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
@@ -54,7 +54,6 @@ TRIAL_SECONDS = 20.0
 TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
-LONGEST_HISTORY = max(card.history for card in CARDS.values() if card.is_forecaster)  # whoever takes part
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,8 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
     write_weights(folder / "weights.safetensors", gather({"solver": entry.network()}))
     memory = used_memory(plan.device)
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
-    errors = {split: judge(entry, pool, split, LONGEST_HISTORY) for split in splits}
+    tail_from = longest_history(pool.task, plan.recipe)
+    errors = {split: judge(entry, pool, split, tail_from) for split in splits}
     test = errors["test"][metric_of(plan.system)]
     say(f"{card.title}: test {test:.3%}, {sum(part['steps'] for part in report.values()):,} steps, {seconds:.0f} s")
     return {
@@ -181,7 +181,7 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
         "seed": seed,
         "budget_seconds": plan.seconds,
         "weights": "scratch",
-        "true_frames": true_frames(entry, LONGEST_HISTORY),
+        "true_frames": true_frames(entry, tail_from),
         "is_blind": is_blind(card),
         "adapts": card.adapts,
         "errors": errors,

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pdejepa.baselines.task import Card
 from pdejepa.core.device import full_precision, pick_device
 from pdejepa.core.errors import ParameterError
 from pdejepa.forecast import request
@@ -31,7 +32,16 @@ from pdejepa.forecast.locate import find_model
 from pdejepa.forecast.support import Support, judge, stronger, unlike
 from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.stages.config import FOUR
 
+CARD = Card(
+    name="pdejepa",
+    title="PDE-JEPA",
+    paper="the method of this package",
+    needs=frozenset({"xi"}),
+    stages=(*FOUR, "polish"),
+    has_encoder=True,
+)
 LATENT_GROWTH = 10.0  # an rms of q beyond this times that of the observed frames counts as unstable
 FIELD_SPREADS = 100.0  # so does a value this many standard deviations of the training data from their mean
 MEMORY = {"cpu": 3e8, "cuda": 4e9}  # bytes that one piece of work may take, about
@@ -97,6 +107,11 @@ class Forecaster:
     def n_frames(self) -> int:
         """Frames of a training trajectory, the observed ones included."""
         return len(self.system.times)
+
+    @property
+    def card(self) -> Card:
+        """What it needs, as the published solvers tell it."""
+        return replace(CARD, history=self.surrogate.history)
 
     def forecast(
         self,

@@ -31,6 +31,13 @@ def test_sizes(name: str) -> None:
     assert count(token) == count(context.trunk) + 6 * 512  # one token for each of six environments
 
 
+@pytest.mark.parametrize(("name", "n_read"), [("combined", 14), ("gray_scott", 10), ("heat", 13), ("vorticity", 10)])
+def test_fast_reads_ten_frames_of_the_context_or_more(name: str, n_read: int) -> None:
+    task = task_of(name)
+    every = VitInContext.recipe("fast", task).model.every
+    assert len(range(0, task.n_frames, every)) == n_read
+
+
 @pytest.mark.parametrize("name", ["combined", "gray_scott"])
 @torch.no_grad()
 def test_no_frame_sees_the_future(name: str) -> None:

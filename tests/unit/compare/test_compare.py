@@ -11,19 +11,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa import systems
+from pdejepa import baselines, systems
 from pdejepa.baselines import NAMES
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.blind import blind_error
-from pdejepa.compare.entries import CARDS, METHOD_CARD, Entry, MethodEntry, SolverEntry, faster
+from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, with_steps
 from pdejepa.compare.run import Comparison, chosen, compare
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
+from pdejepa.forecast.forecaster import CARD
 from pdejepa.stages import checkpoint
 from pdejepa.stages.base import Keep
 from pdejepa.stages.weights import read_weights
+from tests.unit.baselines.token_solvers import task_of
 
 CPU = torch.device("cpu")
 
@@ -62,7 +64,7 @@ class Known(Entry):
 
     def __init__(self, truth: Tensor, share: float) -> None:
         self.truth, self.share = truth, share
-        self.card, self.history, self.n_parameters = METHOD_CARD, 3, 0
+        self.card, self.history, self.n_parameters = CARD, 3, 0
         self.seen: list[int] = []
 
     def fit(
@@ -100,8 +102,23 @@ def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
         assert len(entry.seen) == n_timed
 
 
+def test_the_tail_is_measured_as_the_headline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One norm over both channels of Gray-Scott, or a row would mix two measures."""
+    pool = build_pool(systems.get("gray_scott", n_points=16), {"train": 10, "valid": 10, "test": 10}, CPU)
+    monkeypatch.setattr(protocol, "_least", lambda entry: 1)
+    mean, std = pool.data.statistics.moments(2, CPU)
+    truth = pool.data.fields["test"] * std + mean
+    off = truth.clone()
+    off[:, :, 1] *= 1.3
+    found = protocol.judge(Known(off, 0.0), pool, "test", 5)
+    weight = (0.3 * truth[:, 5:, 1]).flatten(1).norm(dim=1) / truth[:, 5:].flatten(1).norm(dim=1)
+    weight[3] = 1.0  # the one that fails
+    assert found["tail"] == pytest.approx(float(weight.mean()), rel=1e-3)
+    assert found["tail"] < 0.2  # the mean over channels would be 0.9 * 0.15 + 0.1
+
+
 def test_who_looks_at_more_frames_is_given_them_in_the_tail() -> None:
-    given = {name: protocol.true_frames(SolverEntry(name, "tiny", 0), run.LONGEST_HISTORY) for name in NAMES}
+    given = {name: protocol.true_frames(SolverEntry(name, "tiny", 0), 5) for name in NAMES}
     assert {name for name, n in given.items() if n == 5} == {"mae_pde", "dpot", "mpp"}
     assert (given["fno"], given["unisolver"]) == (2, 1)
 
@@ -129,11 +146,15 @@ def test_what_remains_to_who_does_not_know_the_parameters(pool: Pool) -> None:
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------
-def test_the_method_takes_steps_too(pool: Pool, tmp_path: Path) -> None:
+def test_the_method_takes_steps_and_samples_too(pool: Pool, tmp_path: Path) -> None:
     entry = MethodEntry("advection", "tiny", 0)
     report = entry.fit(pool, TotalBudget("steps", 10), tmp_path / "run", 1.0, keep="memory")
     assert {part["steps"] for part in report.values()} == {2}
-    with pytest.raises(ConfigError, match="budgets in seconds or steps; got one in flops"):
+    samples = with_steps(entry.config, TotalBudget("samples", 1000))
+    for name in samples.stages:
+        training = getattr(samples, name).training
+        assert training.budget.steps == round(1000 / len(samples.stages) / training.batch)
+    with pytest.raises(ConfigError, match="budgets in seconds, steps or samples; got one in flops"):
         entry.fit(pool, TotalBudget("flops", 1e9), tmp_path / "other", 1.0)
 
 
@@ -272,8 +293,18 @@ def test_one_that_fails_leaves_the_others_their_turn(
         compare(dataclasses.replace(plan, seeds=2), said.append)
 
 
-def test_the_tail_does_not_depend_on_who_takes_part() -> None:
-    assert max(card.history for card in CARDS.values() if card.is_forecaster) == run.LONGEST_HISTORY == 5
+@pytest.mark.parametrize(("system", "recipe", "n"), [("combined", "fast", 5), ("heterns", "fast", 10)])
+def test_the_tail_begins_where_nobody_is_given_frames(system: str, recipe: str, n: int) -> None:
+    """Whoever takes part; two solvers begin with ten frames on HeterNS, whatever their cards say of other systems."""
+    task = task_of(system)
+    assert longest_history(task, recipe) == n
+    for name, card in CARDS.items():
+        if card.is_forecaster and name != CARD.name:
+            with torch.device("meta"):
+                kind = baselines.get(name)
+                solver = kind(kind.recipe(recipe, task).model, task)
+            assert solver.card.history <= n
+            assert max(solver.card.history, min(solver.card.looks_at, n)) <= n
 
 
 @pytest.mark.parametrize("solver", NAMES)

@@ -20,6 +20,7 @@ def _record(solver: str, test: float, system: str = "combined", **changes: Any) 
         "title": solver.upper(),
         "recipe": "tiny" if solver == "lns" else "fast",
         "budget_seconds": 180.0,
+        "weights": "scratch",
         "size": "paper",
         "device": "cpu",
         "errors": {"test": errors, "ood": {**errors, "rel_l2": 2 * test}},
@@ -54,7 +55,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert rows(records)[0][:3] == ("FNO", "5%", "10%")
     assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
     assert "| FNO | 5% | 10% |" in markdown(records)
-    assert [row[6] for row in rows(records)] == ["1.50 M", "2.5 k"]
+    assert [row[7] for row in rows(records)] == ["1.50 M", "2.5 k"]
     assert "not how good they are" in markdown(records)
     assert cautions(records[:1]) == []
     plot(records, tmp_path / "c.png")
@@ -67,7 +68,7 @@ def test_who_repeats_the_first_frame_stands_below_all() -> None:
         one["errors"][split]["repeat_first"] = value
     one["errors"]["test"]["blind"] = 0.41
     first, blind = rows([one])[1:]
-    assert first == ("(the first frame again)", "134%", "151%", "", "1", *[""] * 8)
+    assert first == ("(the first frame again)", "134%", "151%", "", "", "1", *[""] * 8)
     assert blind[1:3] == ("41%", "")
     assert "parameters unknown" in blind[0]
 
@@ -100,6 +101,16 @@ def test_who_is_best() -> None:
     assert "Smallest" not in " ".join(cautions([{**one, "recipe": "tiny"} for one in (other, own)]))
 
 
+def test_the_ledger_counts_steps() -> None:
+    frames = {"fno": 2, "geps": 1, "cape": 1}
+    why = {name: ledger([_record(name, 0.1, true_frames=n)])[0][-1] for name, n in frames.items()}
+    assert why["geps"] == "about 3,750,000 steps there, 1,000 here"
+    assert why["fno"].endswith("here only one frame is true; about 188,000 steps there, 1,000 here")
+    assert why["cape"].startswith("quoted there")
+    plane = [ledger([_record("mae_pde", 0.1, system)])[0][-1] for system in ("combined", "gray_scott")]
+    assert [line.split()[1] for line in plane] == ["2,800", "30,000"]
+
+
 def test_gray_scott_is_judged_by_one_norm() -> None:
     assert error(_record("fno", 0.2, "gray_scott"), "test") == 0.1
     assert error(_record("fno", 0.2), "test") == 0.2
@@ -127,9 +138,9 @@ def test_every_budget_and_size_has_its_own_table(tmp_path: Path) -> None:
     records = _read(tmp_path, *longer, _record("fno", 0.1), _record("fno", 0.3, size="tiny", data_hash="c"))
     tables = {title: [r["solver"] for r in group] for title, group in groups(records).items()}
     assert tables == {
-        "combined, 180 s each, paper data, cpu": ["fno"],
-        "combined, 180 s each, tiny data, cpu": ["fno"],
-        "combined, 600 s each, paper data, cpu": ["fno", "unisolver"],
+        "combined, 180 s each from scratch, paper data, cpu": ["fno"],
+        "combined, 180 s each from scratch, tiny data, cpu": ["fno"],
+        "combined, 600 s each from scratch, paper data, cpu": ["fno", "unisolver"],
     }
     assert not any(cautions(group, records) for group in groups(records).values())
 

@@ -287,6 +287,7 @@ def test_full_precision_is_switched_on_and_back() -> None:
 def test_the_calls_of_a_comparison(name: str) -> None:
     model = tiny.forecaster(name)
     assert isinstance(model, Solver)
+    assert (model.card.name, model.card.history) == ("pdejepa", model.surrogate.history)
     u, xi = tiny.state(model.system, 3)[:, None], model.system.xi(**tiny.middle(model.system)).expand(3, -1)
     state = model.adapt(xi=xi)
     new = model.rollout(u, state, 5)

@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from pdejepa.baselines import Baseline
+    from pdejepa.baselines.task import Card
 
 
 def register(app: typer.Typer) -> None:
@@ -45,14 +46,25 @@ def _table() -> str:
     from pdejepa import baselines as registry
     from pdejepa.core.documents import aligned
 
-    head = ("name", "title", "true frames", "needs", "adapts", "stages", "official weights")
+    head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes", "official weights")
     lines = []
     for name in registry.NAMES:
         card = registry.get(name).card
         needs = ", ".join(sorted(card.needs)) or "-"
         stages, official = ", ".join(card.stages), "yes" if card.has_official else ""
-        lines.append((name, card.title, str(card.history), needs, card.adapts, stages, official))
+        lines.append((name, card.title, _frames(card), needs, card.adapts, stages, _made(card), official))
     return aligned(head, lines)
+
+
+def _frames(card: Card) -> str:
+    """True frames of a forecast, and how many it is made for if so many are known."""
+    words = "1 frame" if card.history == 1 else f"{card.history} frames"
+    return f"{words}, at best {card.looks_at}" if card.looks_at > card.history else words
+
+
+def _made(card: Card) -> str:
+    forecasts = ("drawn forecasts" if card.is_stochastic else "forecasts") if card.is_forecaster else ""
+    return ", ".join(word for word in (forecasts, "representations" if card.has_encoder else "") if word)
 
 
 def _details(solver: type[Baseline]) -> str:
@@ -62,9 +74,11 @@ def _details(solver: type[Baseline]) -> str:
     card = solver.card
     facts = {
         "needs": ", ".join(sorted(card.needs)) or "nothing but the fields",
-        "true frames": str(card.history),
+        "begins with": _frames(card),
         "adapts": card.adapts,
         "stages": ", ".join(card.stages),
+        "makes": _made(card),
+        "grids": "lines and planes",
     }
     lines = [f"{card.title}: {card.paper}", *(f"  {name:<12} {value}" for name, value in facts.items())]
     return "\n".join([*lines, "", (sys.modules[solver.__module__].__doc__ or "").strip(), ""])
