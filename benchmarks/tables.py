@@ -156,6 +156,17 @@ def size_table(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def limit_table(report: dict[str, Any]) -> str:
+    """One row per model and split: errors of parts of a forecast, in fields and in latents."""
+    names = ("direct", "one_step", "forecast", "latent_one_step", "latent_forecast")
+    head = ("system", "what", "split", "direct", "one step", "forecast", "latent, one step", "latent, rollout")
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in report["limits"]:
+        what = f"{row['recipe']}, {'polished' if row['polish'] else 'four stages'}, seed {row['seed']}"
+        lines.append(_line((row["system"], what, row["split"], *(_percent(row[name]) for name in names))))
+    return "\n".join(lines) + "\n"
+
+
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
     paths = sorted({path for part in pattern.split() for path in Path().glob(part)})
@@ -168,6 +179,8 @@ def table(pattern: str) -> str:
         return error_table(reports)
     if "verdicts" in reports[0]:
         return forecast_table(reports[0])
+    if "limits" in reports[0]:
+        return limit_table(reports[0])
     if "sizes" in reports[0]:
         return size_table(reports[0])
     return training_table(reports[0]) if "peak_tflops" in reports[0] else generation_table(reports[0])

@@ -20,6 +20,7 @@ from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit, step_flops
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.baselines.solver import forecast
+from pdejepa.core.errors import ConfigError
 from pdejepa.stages.batches import generator
 from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
@@ -261,6 +262,29 @@ def test_saved_and_loaded_is_the_same(name: str, place: str, tmp_path: Path) -> 
     else:
         u = pool(place).data.fields["train"][:2]
         assert torch.equal(solver.encode(u), other.encode(u))
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+@torch.no_grad()
+def test_representations(name: str, place: str) -> None:
+    """(B,T',N,D) of every row by itself, other ones for other fields; refused by name by who has none."""
+    solver = shaken(made(name, place)[0])
+    u = pool(place).data.fields["train"][:3]
+    if not solver.card.has_encoder:
+        with pytest.raises(ConfigError, match="has no representations"):
+            solver.encode(u)
+        return
+    found = solver.encode(u)
+    assert found.ndim == 4
+    assert len(found) == 3
+    assert found.shape[1] in (u.shape[1], u.shape[1] - solver.card.history + 1, u.shape[1] // 2)
+    assert bool(found.isfinite().all())
+    torch.testing.assert_close(solver.encode(u[[2, 0]]), found[[2, 0]], rtol=1e-4, atol=1e-5)
+    changed = u.clone()
+    changed[1, -2:] = u[2, -2:]  # not a shift, which norms of patches take out
+    again = solver.encode(changed)
+    torch.testing.assert_close(again[0], found[0], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(again[1], found[1], atol=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -189,8 +189,11 @@ def _errors(system: System, details: dict[str, Any]) -> str:
     if not details["errors"]:
         return "## Errors\n\nNot measured yet. Measure them with: `pdejepa evaluate DIR`"
     kinds = {split.name: "out of distribution" if split.is_ood else "in distribution" for split in system.splits}
-    head = ("split", "kind", "trajectories", "relative L2", "median", "last frame", "repeating the first frame")
-    keys = ("rel_l2", "median", "last_frame", "repeat_first")
+    heads = {"rel_l2": "relative L2", "median": "median", "last_frame": "last frame"}
+    if len(system.fields) > 1:
+        heads["rel_l2_joint"] = "one norm over all channels"
+    heads["repeat_first"] = "repeating the first frame"
+    head, keys = ("split", "kind", "trajectories", *heads.values()), tuple(heads)
     rows = [
         (f"`{name}`", kinds.get(name, "-"), _count(found), *(percent(found.get(key)) for key in keys))
         for name, found in details["errors"].items()
