@@ -125,6 +125,24 @@ def test_who_looks_at_several_frames_has_seen_the_first_one_repeated(name: str, 
                 assert repeated == [k <= -first or k == 0 for k in range(len(u))]
 
 
+def test_some_windows_of_mpp_begin_at_the_start() -> None:
+    """At random places hardly any would: those of two frames have twelve, and lengths differ as well."""
+    (stage,) = stages("mpp", "combined")
+    stage.settings = dataclasses.replace(stage.settings, batch=16)
+    starts = torch.cat([stage.batch(step, 60)["frame"] for step in range(60)])
+    assert 0.45 < float((starts == -1).double().mean()) < 0.65
+    assert int(starts.max()) > 5
+
+
+def test_scores_look_at_the_starts_that_are_judged() -> None:
+    for name, n in (("unisolver", {1}), ("fno", {1, 2}), ("mae_pde", {1, 5}), ("dpot", {1, 7}), ("mpp", {1, 7})):
+        stage = stages(name, "combined")[-1]
+        seen = []
+        with mock.patch.object(stage, "_rollout_error_from", lambda history, seen=seen: seen.append(history) or 0.0):
+            stage.score()
+        assert set(seen) == n
+
+
 @pytest.mark.parametrize("name", ["geps", "mpp"])
 def test_timed_steps_are_typical_and_known_from_the_warm_up(name: str) -> None:
     """Their windows differ from step to step, and a new length has to be recorded first."""

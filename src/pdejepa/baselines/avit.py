@@ -28,6 +28,7 @@ from pdejepa.core.errors import ConfigError
 
 PATCH = 16
 N_BUCKETS = 32
+NO_SPREAD = 1e-6  # of a channel that is constant up to rounding
 FAR = 32  # from this distance on all tokens count as equally far
 LAYER_SCALE = 1e-6
 SpaceNormKind = Literal["std", "rms"]
@@ -248,7 +249,7 @@ class Avit(nn.Module):
         """u (B,T,C,X,Y); keep (B,depth,3): factors of the parts of every block, 1 where nothing is dropped."""
         B, T, C = u.shape[:3]
         std, mean = torch.std_mean(u, (1, 3, 4), keepdim=True)  # (B,1,C,1,1)
-        std, first = std + 1e-7, self.config.n_official
+        std, first = torch.where(std > NO_SPREAD, std, 1.0) + 1e-7, self.config.n_official
         x = self.embed(self.space_bag(((u - mean) / std).flatten(0, 1), first)).unflatten(0, (B, T))  # (B,T,w,h,v)
         keep = u.new_ones(B, self.config.depth, 3) if keep is None else keep
         for number, block in enumerate(self.blocks):

@@ -47,11 +47,13 @@ class Window:
 
     lead: by how many frames it may begin before the first one, which is then repeated, as it is where a forecast knows
     no other.  Who looks at several frames has to learn that as well.
+    at_start: share of the samples that begin as early as they may, beside those that do so by chance.
     """
 
     n_frames: int = 0
     n_support: int = 0
     lead: int = 0
+    at_start: float = 0.0
 
 
 @dataclass(frozen=True)

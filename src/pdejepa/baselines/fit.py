@@ -93,6 +93,9 @@ class FitStage(Stage):
         draws = generator(self.place.device, self.seed, self._word, *words)
         n, width = data.n_frames, min(window.n_frames or data.n_frames, data.n_frames)
         first = torch.randint(-window.lead, n - width + 1, (len(rows),), generator=draws, device=rows.device)
+        if window.at_start > 0:
+            is_early = torch.rand((len(rows),), generator=draws, device=rows.device) < window.at_start
+            first = torch.where(is_early, -window.lead, first)
         frames = (first[:, None] + torch.arange(width, device=rows.device)).clamp(min=0)  # (B,T)
         batch = {
             "u": data.fields[split][rows[:, None], frames],
@@ -146,8 +149,9 @@ class FitStage(Stage):
         return sum(loss * len(part) for loss, part in zip(losses, parts, strict=True)) / len(rows)
 
     def _rollout_error(self) -> float:
-        """Mean over the starts that are judged later: one true frame, and as many as the solver begins with."""
-        starts = {1, self.solver.card.history}
+        """Mean over one true frame and as many as the solver is made for, half a trajectory at most."""
+        card = self.solver.card
+        starts = {1, max(card.history, min(card.looks_at, self.pool.data.n_frames // 2))}
         return sum(self._rollout_error_from(n) for n in starts) / len(starts)
 
     def _rollout_error_from(self, history: int) -> float:

@@ -8,11 +8,12 @@
 E: convolutions that halve the grid four times, then a linear map to 256 numbers.  S: the same shape, to 64 numbers.
 f: three pairs of linear map and ELU, then two linear maps.  D: a linear map, then transposed convolutions.  On a line
 |.|^2 of fields is replaced by its root, per row.  First the autoencoder alone; then evolution and context with the
-autoencoder frozen; then everything, the autoencoder with a smaller learning rate.  Forecasts stay in latent space.
+autoencoder frozen; then everything, the autoencoder with a smaller learning rate (except on Advection and Burgers).
+Forecasts stay in latent space.
 
-Ours differs: the freezing is a stage of its own at a constant rate, and the cosine begins after it (a tenth of the
-training later); with several context trajectories their codes are averaged; the original told the network static
-fields or parameters instead of a context trajectory.  Convolutions pad with zeros on every system, as published.
+Ours differs: the first two parts are stages of their own at a constant rate, and the cosine begins after them; with
+several context trajectories their codes are averaged; the original told the network static fields or parameters instead
+of a context trajectory.  Convolutions pad with zeros on every system, as published.
 Letters: B rows, T frames, H history, C channels, L latent size, S size of the static code, *grid spatial axes.
 """
 

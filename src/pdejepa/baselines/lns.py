@@ -16,7 +16,8 @@ Ours differs: a line has convolutions and plain attention of its own (only plane
 along an axis is a softmax of queries and keys from means over the other axis, heads as wide as the map; Burgers is told
 all its 21 numbers; rates of cosines begin at 1, not at 1000 as for the times of diffusion models, where parameters that
 are close would look unrelated (`xi_scale`); a line of 256 has 16 sites of 16 channels (published text and table
-disagree); a frame that is almost zero counts as a twentieth of the usual size when errors are divided by it.
+disagree); a frame that is almost zero counts as a twentieth of the usual size when errors are divided by it; margins
+follow the boundary of the system (reflected on Wave-2D).
 Letters: B rows, T frames, C channels, D latent channels, N sites, w width, E embedding, P parameters.
 """
 

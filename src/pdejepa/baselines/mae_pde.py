@@ -13,7 +13,8 @@ Half of the batches in training start from windows whose last frame the network 
 (push-forward, Brandstetter et al., 2022).
 
 Ours differs: the condition is the mean of all tokens (a class token would never be trained by masking); gains start
-at one, so that a fresh network is a plain FNO; one frame is forecast at a time, not a whole window.  Planes stay on the
+at one, so that a fresh network is a plain FNO; one frame is forecast at a time, not a whole window; its loss is the
+relative L2 error; windows may begin with a repeated first frame, as forecasts from one frame do.  Planes stay on the
 grid of the data (published: 64x64 for Vorticity); `fast` cuts them into 8x8 places and takes 32 windows at a time.
 Letters: B rows, H = 5 frames, C channels, N places of a frame, n = H N tokens, V values of a token, w width, m modes.
 """

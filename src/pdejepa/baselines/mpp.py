@@ -4,16 +4,19 @@
     L = mean over rows and channels of  |u_hat - u|^2 / (|u|^2 + 1e-7),   means over space
 
 A rollout begins with the frames that are observed; its own frames join them until the history is full.  So training
-meets every length of history: each step draws one, from 2 to 16 or to what a trajectory allows.  Lines are repeated
+meets all lengths of history: each step draws one, from 2 to 16 or to what a trajectory allows.  Lines are repeated
 along a second axis of 16 points; their forecasts are averaged over it.
 Trained with Adan and D-Adaptation, 500 x 125 steps of 16 windows, from random weights.
 
 Ours differs: parts of blocks are dropped for whole rows, not for single frames, at rates up to 0.1 as published (the
-public code runs with 0.2).  Training stays in float32, as published: its norms divide by the spread of tokens around a
-mean that may be a thousand times larger, and of tokens rounded to bfloat16 nothing is left but the mean.  How many true
-frames a rollout starts with is not published; ours takes two, the fewest from which a speed can be seen (a single one
-is repeated), or as many as it is given.  `tiny` uses AdamW: the step size of Adan begins at 1e-6 and grows by 5 % per
-step, so a few steps would not move anything.
+public code runs with 0.2).  Training stays in float32 (TF32 in convolutions, as PyTorch has it by default): its norms
+divide by the spread of tokens around a mean that may be a thousand times larger, and of tokens rounded to bfloat16
+nothing is left but the mean.  How many true frames a rollout starts with is not published; ours takes two, the fewest
+from which a speed can be seen (a single one is repeated), or as many as it is given.  Forecasts from one frame begin
+with its repetition, which windows at random places hardly ever do (one in 150): so a third of the steps has histories
+of two frames, and half of all windows begin with the first frame, repeated.  A channel without any spread (u_t of
+Wave-2D, which starts at rest) is not divided by it, or no output could ever move it.  `tiny` uses AdamW: the step size
+of Adan begins at 1e-6 and grows by 5 % per step, so a few steps would not move anything.
 Letters: B rows, T frames, C channels, *grid spatial axes, k frames of a history.
 """
 
@@ -87,8 +90,9 @@ class Mpp(Baseline):
     def window(self, stage: str, share: float) -> Window:
         """A history of any length from 2 on, and the frame after it; the middle length where costs are counted."""
         n_lengths = min(self.config.history, self.task.n_frames - 1) - 1
-        draw = derive_seed(0, "mpp window", repr(share)) % n_lengths if share > 0 else n_lengths // 2
-        return Window(2 + draw + 1, lead=1)
+        draw, is_long = divmod(derive_seed(0, "mpp window", repr(share)), 3)
+        longer = (draw % n_lengths if is_long else 0) if share > 0 else n_lengths // 2
+        return Window(2 + longer + 1, lead=1, at_start=0.5)
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
         shape = (len(batch["u"]), self.config.depth, 3)

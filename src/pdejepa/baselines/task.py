@@ -20,7 +20,7 @@ class Card:
       environment  which trajectories share parameters     official  weights that others have published
 
     history: true frames that a forecast begins with
-    looks_at: true frames that it is made to begin with where so many are known; 0: no more than `history`
+    looks_at: true frames that its history has room for; 0: no more than `history`
     adapts: how it learns about a new environment before it forecasts
     """
 

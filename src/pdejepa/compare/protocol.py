@@ -1,7 +1,7 @@
 """The same judgement for every competitor.
 
     from frame 1     one true frame is given (missing history is filled by repeating it); error of the frames 1 .. T-1
-    common tail      as many true frames as the solver was published to begin with, which is one for most, those that
+    common tail      as many true frames as the history of the solver has room for, which is one for most, those that
                      read a context too; error of the frames that no competitor is given
 
 Errors are relative L2 in physical units, mean over channels, then trajectories (the tail as the headline of the system

@@ -70,15 +70,15 @@ def published(system: str, solver: str) -> Errors | None:
     return PUBLISHED.get(system, {}).get(solver)
 
 
-def reason(solver: str, n_frames: int, n_steps: int, ndim: int) -> str:
+def reason(solver: str, is_blind: bool, n_steps: int, ndim: int) -> str:
     """Why a number of ours, after so many steps, may differ from the published one."""
     if solver in QUOTED:
         return "quoted there from earlier work, other protocol"
     why = []
+    if is_blind:
+        why.append("it is told no parameters; here only one frame is true")
     if solver in FINE_TUNED:
         why.append("there fine-tuned from published weights, here from scratch")
-    elif n_frames > 1:
-        why.append(f"it looks at {n_frames} frames or more and is told no parameters; here only one frame is true")
     if solver in STEPS:
         why.append(f"about {STEPS[solver][ndim - 1]:,} steps there, {n_steps:,} here")
     return "; ".join(why) or "there hours to days of training"

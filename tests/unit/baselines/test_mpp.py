@@ -194,7 +194,16 @@ def test_histories_of_every_length_are_met() -> None:
     lengths = [solver.window("fit", step / 400).n_frames for step in range(400)]
     assert set(lengths) == set(range(3, 15))
     assert lengths[0] == 3 + len(set(lengths)) // 2  # what costs are counted with
-    assert sum(lengths) / 400 == pytest.approx(8.5, abs=0.5)
+    assert sum(lengths) / 400 == pytest.approx((3 + 2 * 8.5) / 3, abs=0.5)
+    assert lengths.count(3) / 400 == pytest.approx((1 + 2 / 12) / 3, abs=0.05)  # a third of the steps, and some more
+
+
+@torch.no_grad()
+def test_a_field_at_rest_can_be_moved() -> None:
+    """u_t of Wave-2D is zero at the start, and so is its spread in a window that repeats the only known frame."""
+    solver, u = tiny("wave_2d", 32), rough("wave_2d", 2, 1, 32)
+    u[:, :, 1] = 0.3
+    assert float(solver.rollout(u, {}, 2)[:, :, 1].std((2, 3)).min()) > 1e-5
 
 
 def test_drop_rates_rise_with_depth() -> None:

@@ -102,8 +102,8 @@ def test_who_is_best() -> None:
 
 
 def test_the_ledger_counts_steps() -> None:
-    frames = {"fno": 2, "geps": 1, "cape": 1}
-    why = {name: ledger([_record(name, 0.1, true_frames=n)])[0][-1] for name, n in frames.items()}
+    blind = {"fno": True, "geps": False, "cape": False}
+    why = {name: ledger([_record(name, 0.1, is_blind=value)])[0][-1] for name, value in blind.items()}
     assert why["geps"] == "about 3,750,000 steps there, 1,000 here"
     assert why["fno"].endswith("here only one frame is true; about 188,000 steps there, 1,000 here")
     assert why["cape"].startswith("quoted there")
