@@ -8,6 +8,7 @@ printed, or the solver diverged.
 from __future__ import annotations
 
 from pdejepa.evaluate import published as ours
+from pdejepa.systems import System
 
 METHOD = "pdejepa"
 Errors = tuple[float | None, float | None]
@@ -70,15 +71,16 @@ def published(system: str, solver: str) -> Errors | None:
     return PUBLISHED.get(system, {}).get(solver)
 
 
-def reason(solver: str, is_blind: bool, n_steps: int, ndim: int) -> str:
+def reason(system: System, solver: str, is_blind: bool, n_steps: int) -> str:
     """Why a number of ours, after so many steps, may differ from the published one."""
     if solver in QUOTED:
-        return "quoted there from earlier work, other protocol"
+        what = "a relative square error there, not comparable" if system.name == "gray_scott" else "other protocol"
+        return f"quoted there from earlier work, {what}"
     why = []
     if is_blind:
         why.append("it is told no parameters; here only one frame is true")
     if solver in FINE_TUNED:
         why.append("there fine-tuned from published weights, here from scratch")
     if solver in STEPS:
-        why.append(f"about {STEPS[solver][ndim - 1]:,} steps there, {n_steps:,} here")
+        why.append(f"about {STEPS[solver][system.ndim - 1]:,} steps there, {n_steps:,} here")
     return "; ".join(why) or "there hours to days of training"

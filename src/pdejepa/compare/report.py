@@ -205,7 +205,7 @@ def _devices(one: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[str
 
 
 def _why(r: dict[str, Any]) -> str:
-    return reason(r["solver"], bool(r.get("is_blind")), sum(r["steps"].values()), systems.get(r["system"]).ndim)
+    return reason(systems.get(r["system"]), r["solver"], bool(r.get("is_blind")), sum(r["steps"].values()))
 
 
 def ledger(records: list[dict[str, Any]]) -> Rows:
