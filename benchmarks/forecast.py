@@ -284,10 +284,12 @@ def main() -> None:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     load_average = round(os.getloadavg()[0], 1)  # more than the threads used: others were at work too
     report: dict[str, Any] = {"device": where, "torch": torch.__version__, "load": load_average}
-    report |= {"rows": [], "verdicts": []}
+    report |= {"weights_sha256": {}, "rows": [], "verdicts": []}
     for name in args.models:
         label = Path(name).name
-        rows = measure(Question(load(name, str(device)), args.n), label, args.batches, args.patience, args.limit)
+        model = load(name, str(device))
+        report["weights_sha256"][label] = model.details["weights_sha256"]
+        rows = measure(Question(model, args.n), label, args.batches, args.patience, args.limit)
         report["rows"] += rows
         report["verdicts"] += [verdict(rows, batch) for batch in args.batches]
         if args.out:

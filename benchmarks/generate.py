@@ -133,7 +133,7 @@ def fastest_peer(name: str, system: System, n: int) -> dict[str, Any]:
 def _finer(system: System, u0: torch.Tensor, xi: torch.Tensor) -> torch.Tensor:
     from dataclasses import replace
 
-    return replace(system, dt=system.dt / 8).solve(u0, xi)  # type: ignore[attr-defined, call-arg, type-var]
+    return replace(system, dt=system.dt / 8).solve(u0, xi)  # type: ignore[attr-defined, call-arg]
 
 
 def main() -> None:

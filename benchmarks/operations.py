@@ -53,7 +53,8 @@ def step(stage: FitStage) -> Count:
     with contextlib.ExitStack() as stack:
         if stage.name not in stage.solver.card.unrecorded:
             mode = stack.enter_context(FakeTensorMode())
-            batch, state = ({name: mode.from_tensor(value) for name, value in part.items()} for part in (batch, state))
+            batch = {name: mode.from_tensor(value) for name, value in batch.items()}
+            state = {name: mode.from_tensor(value) for name, value in state.items()}
         count = stack.enter_context(Count())
         torch.func.functional_call(stage, state, (batch,))["loss"].backward()
     return count

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ MARKED = re.compile(r"(<!-- table: (?P<file>[\w./* -]+?) -->\n).*?(<!-- end -->)
 def generation_table(report: dict[str, Any]) -> str:
     """One row per system: what was made, how long it took, and what share of the copy bandwidth was used."""
     lines = [f"{report['device']}, torch {report['torch']}" + _bandwidth(report) + ".", ""]
+    head: tuple[str, ...]
     if "trajectories" in report["rows"][0]:
         head = ("system", "trajectories", "seconds", "µs per trajectory and step", "share of copy bandwidth")
         cells = [
@@ -117,7 +119,7 @@ def training_table(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def finalists(rows: list[dict[str, Any]], batch: int) -> tuple[dict[str, Any], ...]:
+def finalists(rows: Sequence[dict[str, Any]], batch: int) -> tuple[dict[str, Any], ...]:
     """The surrogate, the fastest solver setting at least as accurate, and the solver of the data, measured in turn."""
     here = [row for row in rows if row["batch"] == batch and row["in_turn"]]
     ours = next(row for row in here if row["who"] == "surrogate")
