@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
+
     from pdejepa.forecast.forecaster import Forecaster
 
 # Written here, and read from here by the build, so that a source tree on PYTHONPATH knows its version
@@ -26,10 +28,10 @@ __all__ = ["__version__", "load", "systems"]
 _LAZY = frozenset({"systems"})
 
 
-def load(path: str | os.PathLike[str], device: str = "auto") -> Forecaster:
+def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> Forecaster:
     """The model in a run folder or a model folder, or one that comes with the package, by its name.
 
-    device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+    device: auto (a GPU if there is one), cpu, cuda or cuda:N, or a device of PyTorch.
     """
     from pdejepa.forecast.forecaster import load as load_forecaster
 

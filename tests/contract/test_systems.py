@@ -89,7 +89,7 @@ def test_samples_are_finite_of_the_declared_shape_and_type(name: str) -> None:
     assert system.sample("train", 0, dtype=torch.float32)[0].dtype == torch.float32
 
 
-@pytest.mark.parametrize("index", [-1, [], [3, -2], 2**31])
+@pytest.mark.parametrize("index", [-1, [], [3, -2], 2**31, 2**70, "a", 1.5, [0.5], math.nan, None])
 def test_impossible_trajectory_numbers_are_refused(index: Any) -> None:
     with pytest.raises(DataError, match="whole numbers"):
         systems.get("heat").sample("train", index)
@@ -315,6 +315,10 @@ def test_parameters_given_twice_are_refused() -> None:
     u0, xi = system.sample("train", 0)
     with pytest.raises(ParameterError):
         system.solve(u0, xi, speed=3.0)
+    with pytest.raises(ParameterError, match="speed is given twice"):
+        system.solve(u0, {"speed": 1.0}, speed=3.0)
+    with pytest.raises(ParameterError, match=r"expects parameters as \{name: value\} here; got ndarray"):
+        system.solve(u0, xi.numpy())
 
 
 def test_unknown_names_are_answered_with_the_nearest_one() -> None:
@@ -324,6 +328,10 @@ def test_unknown_names_are_answered_with_the_nearest_one() -> None:
         systems.get("heat", n_point=64)
     with pytest.raises(DataError, match="did you mean 'valid'"):
         systems.get("heat").sample("validation", 0)
+    with pytest.raises(DataError, match="no split None"):
+        systems.get("heat").sample(None, 0)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"There is no system None\. Systems: advection"):
+        systems.get(None)  # type: ignore[arg-type]
     assert systems.get("Gray-Scott").name == "gray_scott"
 
 
@@ -571,6 +579,17 @@ def test_generating_equals_sampling_and_solving(name: str) -> None:
     assert torch.equal(made.fields, plain(solved).float())  # the same batch: bit for bit
     alone = system.generate("test", 1, start=2)
     assert float(relative_l2(alone.fields, made.fields[2:])) < 1e-5
+
+
+def test_wrong_numbers_and_devices_are_refused() -> None:
+    system = systems.get("heat")
+    for wrong in ({"n": -1}, {"n": 0}, {"n": 1.5}, {"n": "a"}, {"n": 1, "start": -1}, {"start": 0.5}, {"start": 10**6}):
+        with pytest.raises(DataError, match="n must be whole and 1 or more, start whole and 0 or more; got n="):
+            system.generate("train", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="Unknown device 'gpu', did you mean 'cuda'"):
+        system.generate("train", 1, "gpu")
+    with pytest.raises(ParameterError, match="Unknown device 'gpu'"):
+        system.sample("train", 1, device="gpu")
 
 
 def test_chunks_do_not_show() -> None:

@@ -59,8 +59,23 @@ def test_a_missing_device_names_what_exists(gpus: Callable[[int], None]) -> None
     "name", ["gpu", "", "cuda:", "cuda:-1", "cuda:x", "CUDA", "cuda:99999999999", "cpu "]
 )
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(ParameterError, match="Unknown device"):
+    with pytest.raises(ParameterError, match=r"Unknown device .* Use auto, cpu, cuda or cuda:N\."):
         device.pick_device(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "GPU", "gpu:0"])
+def test_a_gpu_is_called_cuda(name: str) -> None:
+    with pytest.raises(ParameterError, match="did you mean 'cuda'"):
+        device.pick_device(name)
+
+
+def test_devices_themselves(gpus: Callable[[int], None]) -> None:
+    gpus(2)
+    for given in ("cpu", "cuda:1"):
+        assert device.pick_device(torch.device(given)) == torch.device(given)
+    for wrong in (torch.device("meta"), None, 0):
+        with pytest.raises(ParameterError, match="Unknown device"):
+            device.pick_device(wrong)  # type: ignore[arg-type]
 
 
 def test_rank_and_world(monkeypatch: pytest.MonkeyPatch, gpus: Callable[[int], None]) -> None:

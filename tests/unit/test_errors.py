@@ -55,6 +55,11 @@ def test_did_you_mean_copes_with_huge_words_and_no_options() -> None:
     assert errors.did_you_mean("epochs", []) == ""
 
 
+def test_did_you_mean_copes_with_what_is_no_word() -> None:
+    assert errors.did_you_mean(None, ["epochs"]) == ""
+    assert errors.did_you_mean(b"epochs", ["epochs"]) == ", did you mean 'epochs'?"
+
+
 def test_config_error_lists_its_problems() -> None:
     assert errors.ConfigError("one").problems == ("one",)
     assert errors.ConfigError("two", ["a", "b"]).problems == ("a", "b")

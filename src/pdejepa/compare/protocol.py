@@ -23,7 +23,6 @@ from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver import Answer
 from pdejepa.baselines.task import Card
 from pdejepa.compare.entries import Entry
-from pdejepa.compare.published import METHOD
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.protocol import UNSTABLE
 from pdejepa.evaluate.published import metric_of
@@ -44,13 +43,13 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
     headline = getattr(metrics, metric_of(pool.task.system.name))
     for part in in_pieces(n, _block(pool.task.grid)):
         u, xi, support = _inputs(entry, pool, split, order[part])
-        answer = entry.forecast(u[:, : _least(entry)], xi, u.shape[1] - _least(entry), support)
-        start.append(_counted(metrics.rel_l2(answer.fields, u, _least(entry))))
-        joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, _least(entry))))
+        answer = entry.forecast(u[:, :1], xi, u.shape[1] - 1, support)
+        start.append(_counted(metrics.rel_l2(answer.fields, u, 1)))
+        joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, 1)))
         repeated.append(_counted(headline(u[:, :1].expand_as(u), u, 1)))
         bad += int((answer.first_bad >= 0).sum())
         observed = true_frames(entry, longest_history)
-        if observed > _least(entry):
+        if observed > 1:
             answer = entry.forecast(u[:, :observed], xi, u.shape[1] - observed, support)
         tail.append(_counted(headline(answer.fields, u, longest_history)))
     errors = torch.cat(start)[order.argsort().cpu()]
@@ -98,11 +97,6 @@ def is_blind(card: Card) -> bool:
 def true_frames(entry: Entry, longest_history: int) -> int:
     """True frames that are given for the common tail: what the solver was made for, as far as the tail allows."""
     return max(entry.history, min(entry.card.looks_at, longest_history))
-
-
-def _least(entry: Entry) -> int:
-    """True frames that are given "from frame 1": one, except to models of second-order systems that ask for two."""
-    return entry.history if entry.card.name == METHOD else 1
 
 
 def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

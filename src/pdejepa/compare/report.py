@@ -5,7 +5,6 @@ One table: one system, size of data, budget and device, and one data set, or the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from pdejepa import systems
 from pdejepa.compare.entries import CARDS
 from pdejepa.compare.published import METHOD, published, reason
+from pdejepa.compare.records import read_record
 from pdejepa.core.documents import escaped, markdown_table
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import write_aside
@@ -38,16 +38,17 @@ HEAD = (
 )
 # Who forecasts the first frame for ever; and a nearly best answer of who sees it, but knows nothing of the parameters.
 REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(one frame, parameters unknown: about the best)"))
+TOLERANCE = 0.1  # of the seconds of a budget
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 
 
 def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
-    """Records in files and folders, best first; DataError if there is none, or if their data differ."""
+    """Records in files and folders, best first; DataError if there is none, one is damaged, or their data differ."""
     found = []
     for place in places:
         for path in sorted(place.glob("*.json")) if place.is_dir() else [place]:
-            record = json.loads(path.read_text())
-            if isinstance(record, dict) and {"solver", "errors", "budget_seconds"} <= set(record):
+            record = read_record(path)
+            if record is not None:
                 found.append({**record, "file": str(path)})
     if not found:
         raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
@@ -79,8 +80,9 @@ def groups(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Records that belong into one table, by its title."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        how = f"{record['budget_seconds']:g} s each from {record['weights']}, {record['size']} data, {record['device']}"
-        tables.setdefault(f"{record['system']}, {how}", []).append(record)
+        how = f"{record['budget_seconds']:g} s each from {record['weights']}, recipe {record['recipe']}"
+        title = f"{record['system']}, {how}, {record['size']} data, {record['device']}"
+        tables.setdefault(title, []).append(record)
     return tables
 
 
@@ -92,7 +94,7 @@ def rows(records: list[dict[str, Any]]) -> Rows:
         adaptation = f"{r['ms_per_adaptation']:.1f} ms" if r["adapts"] == "gradient" else ""
         lines.append(
             (
-                r["title"],
+                _named(r, records),
                 percent(test),
                 percent(ood) if ood is not None else "",
                 *(percent(r["errors"][split]["tail"]) if split in r["errors"] else "" for split in ("test", "ood")),
@@ -107,16 +109,34 @@ def rows(records: list[dict[str, Any]]) -> Rows:
                 f"x {r['learning_rate_factor']:.2g}",
             )
         )
-    return [*lines, *(line for key, title in REFERENCES for line in _reference(records[0], key, title))]
+    return [*lines, *(line for key, title in REFERENCES for line in _reference(records, key, title))]
 
 
-def _reference(record: dict[str, Any], key: str, title: str) -> Rows:
+def _named(r: dict[str, Any], records: list[dict[str, Any]]) -> str:
+    """The title of a record, with its seed where the table has several of that solver."""
+    n = sum(other["solver"] == r["solver"] for other in records)
+    return f"{r['title']}, seed {r['seed']}" if n > 1 else str(r["title"])
+
+
+def _reference(records: list[dict[str, Any]], key: str, title: str) -> Rows:
     """What the competitors are to be seen against; nothing if it was not measured."""
-    known = [record["errors"].get(split, {}).get(key) for split in ("test", "ood")]
-    if known[0] is None:
+    known = [_known(records, split, key) for split in ("test", "ood")]
+    if known[0] is None or (key == "blind" and not _blind_is_best(records)):
         return []
     cells = [percent(value) if value is not None else "" for value in known]
     return [(title, *cells, "", "", "1", *[""] * (len(HEAD) - 6))]
+
+
+def _known(records: list[dict[str, Any]], split: str, key: str) -> float | None:
+    """What the first record that tells it has under `key`."""
+    found = (r["errors"].get(split, {}).get(key) for r in records)
+    return next((value for value in found if value is not None), None)
+
+
+def _blind_is_best(records: list[dict[str, Any]]) -> bool:
+    """A mean over parameters is the best guess in absolute terms; in relative ones the first frame may be better."""
+    blind, first = (_known(records, "test", key) for key in ("blind", "repeat_first"))
+    return blind is not None and (first is None or blind < first)
 
 
 def told(solver: str) -> str:
@@ -128,7 +148,7 @@ def told(solver: str) -> str:
 
 def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
     """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
-    found = [*_standing(group), *_commits(group), *_devices(group[0], records)]
+    found = [*_standing(group), *_overdrawn(group), *_commits(group), *_devices(group[0], records)]
     if any(r["recipe"] == "fast" and r["solver"] == METHOD for r in group):
         found.append(
             "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
@@ -140,10 +160,14 @@ def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()
         )
     blind = [r["title"] for r in group if r.get("is_blind")]
     if blind:
+        best = (
+            "; the last row is about the best that can be done with it (the mean of the true solutions under "
+            "parameters of train)"
+        )
         found.append(
             f"{', '.join(dict.fromkeys(blind))}: told neither parameters nor another trajectory. One frame does not "
-            "say which equation it follows; the last row is about the best that can be done with it (the mean of the "
-            "true solutions under parameters of train). What they learnt shows in the tail, where they see more frames."
+            f"say which equation it follows{best if _blind_is_best(group) else ''}. What they learnt shows in the "
+            "tail, where they see more frames."
         )
     fitted = [r["title"] for r in group if r["adapts"] == "gradient"]
     if fitted:
@@ -178,6 +202,13 @@ def _standing(group: list[dict[str, Any]]) -> list[str]:
     missing = [card.title for name, card in CARDS.items() if card.is_forecaster and name not in present]
     rest = f" Not measured: {', '.join(missing)}." if missing else ""
     return [f"Smallest errors: {'; '.join(words)}.{rest}"]
+
+
+def _overdrawn(group: list[dict[str, Any]]) -> list[str]:
+    """Who trained for much more or less than the budget: steps are planned ahead, and timed before they are."""
+    off = [r for r in group if abs(r["seconds"] / r["budget_seconds"] - 1) > TOLERANCE]
+    words = ", ".join(f"{r['title']} {r['seconds']:.3g} s" for r in off)
+    return [f"More than {TOLERANCE:.0%} beside the budget: {words}."] if off else []
 
 
 def _commits(group: list[dict[str, Any]]) -> list[str]:

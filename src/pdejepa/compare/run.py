@@ -33,21 +33,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo
 
+from pdejepa import recipes
 from pdejepa.baselines import known_as
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, NAMES, longest_history, make
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
+from pdejepa.compare.records import read_record
 from pdejepa.core.device import device_name, free_memory, used_memory
-from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError
-from pdejepa.core.files import write_json
+from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
+from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.data.plan import build_system
 from pdejepa.evaluate.published import metric_of
 from pdejepa.forecast.train import commit
 from pdejepa.stages.weights import gather, write_weights
+from pdejepa.systems.structure import SIZES
 
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
@@ -75,26 +77,40 @@ class Comparison:
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
     """Solvers by name; `all` means every forecaster."""
-    wanted = list(NAMES) if list(names) == ["all"] else [known_as(name) for name in names]
+    if not names:
+        raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(NAMES)}.")
+    wanted = list(NAMES) if "all" in names else [known_as(name) for name in names]
     for name in wanted:
         if name not in NAMES:
             make(name, "", "", 0)  # refuses, with a hint
-    return tuple(wanted)
+    return tuple(dict.fromkeys(wanted))
+
+
+def forecasters(plan: Comparison) -> list[str]:
+    return [name for name in plan.solvers if CARDS[name].is_forecaster]
 
 
 def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict[str, Any]]:
-    """Run what is missing; return all records."""
-    plan.out.mkdir(parents=True, exist_ok=True)
-    forecasters = [name for name in plan.solvers if CARDS[name].is_forecaster]
+    """Run what is missing; return all records.  One process at a time: another one in the same folder waits."""
+    recipes.get(plan.system, plan.recipe)  # refuses unknown names
+    if plan.size not in SIZES:
+        raise ConfigError(f"unknown size {plan.size!r}{did_you_mean(plan.size, SIZES)} Sizes: {', '.join(SIZES)}.")
+    with lock(plan.out, say=say):
+        remove_leftovers(plan.out)
+        return _compare(plan, say)
+
+
+def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, Any]]:
+    able = forecasters(plan)
     for name in plan.solvers:
-        if name not in forecasters:
+        if name not in able:
             say(f"{CARDS[name].title}: skipped, it makes representations and no forecasts")
-    if not forecasters:
-        raise ConfigError("none of the solvers makes forecasts")
-    turns = [(seed, name) for seed in range(plan.seeds) for name in forecasters]
+    if not able:
+        raise ConfigError(f"None of the solvers makes forecasts; got {', '.join(plan.solvers)}. Give others.")
+    turns = [(seed, name) for seed in range(plan.seeds) for name in able]
     places = [(seed, name, plan.out / f"{plan.name(name, seed)}.json") for seed, name in turns]
     pool = None if all(path.exists() for *_, path in places) else _pool(plan, say)
-    known = {path: _read(path, plan, pool) for *_, path in places if path.exists()}  # refused now, not hours later
+    known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
     for seed, name, path in places:
         if path in known:
             continue
@@ -107,10 +123,13 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
     return [known[path] for *_, path in places if path in known]
 
 
-def _read(path: Path, plan: Comparison, pool: Pool | None) -> dict[str, Any]:
+def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> dict[str, Any]:
     """A record; one of another device, or of other data, is not an answer to what is asked now."""
-    record: dict[str, Any] = json.loads(path.read_text())
-    here = device_name(plan.device)
+    record, here = read_record(path), device_name(plan.device)
+    keys = ("system", "solver", "recipe", "size", "budget_seconds", "seed")
+    asked = (plan.system, name, plan.recipe, plan.size, plan.seconds, seed)
+    if record is None or tuple(map(record.get, keys)) != asked:
+        raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
     if record["device"] != here:
         raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
     if pool is not None and record["data_hash"] != pool.data.hash:
@@ -128,8 +147,10 @@ def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
     counts |= {name: min(counts[name], N_JUDGED) for name in judged}
     begun = time.monotonic()
     pool = build_pool(system, counts, plan.device)
-    pool.floors = {split: blind_error(pool, split) for split in judged}
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
+    if any(is_blind(CARDS[name]) and CARDS[name].is_forecaster for name in plan.solvers):
+        say(f"{plan.system}: solving for what can be known from one frame without the parameters")
+        pool.floors = {split: blind_error(pool, split) for split in judged}
     return pool
 
 
@@ -137,10 +158,11 @@ def _tried(
     plan: Comparison, name: str, seed: int, pool: Pool, path: Path, say: Callable[[str], object]
 ) -> dict[str, Any] | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
+    long = f"{trial_seconds(plan.seconds):.3g} s for each of three learning rates, then {plan.seconds:g} s"
+    say(f"{CARDS[name].title}, seed {seed}: {long}")
     try:
-        write_json(path, _one(plan, name, seed, pool, say))
+        write_json(path, _one(plan, name, seed, pool))
         record: dict[str, Any] = json.loads(path.read_text())
-        return record
     except Interrupted:
         raise
     except PdejepaError as error:
@@ -149,11 +171,17 @@ def _tried(
         say(f"{CARDS[name].title}: out of memory on {plan.device}; it is left out.")
     except Exception:  # a mistake of ours
         say(f"{CARDS[name].title}: failed.\n{traceback.format_exc()}")
+    else:
+        test, n_steps = record["errors"]["test"][metric_of(plan.system)], sum(record["steps"].values())
+        say(f"{CARDS[name].title}: test {test:.3%}, {n_steps:,} steps, {record['seconds']:.0f} s")
+        return record
     return None
 
 
-def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str], object]) -> dict[str, Any]:
+def _one(plan: Comparison, name: str, seed: int, pool: Pool) -> dict[str, Any]:
     """Train and judge one competitor."""
+    import torch._dynamo  # a second of its own
+
     card, folder = CARDS[name], plan.out / "runs" / plan.name(name, seed)
     pool.task.check(card)
     torch._dynamo.reset()  # there is a limit to what one process keeps compiled
@@ -170,8 +198,6 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool, say: Callable[[str]
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     tail_from = longest_history(pool.task, plan.recipe)
     errors = {split: judge(entry, pool, split, tail_from) for split in splits}
-    test = errors["test"][metric_of(plan.system)]
-    say(f"{card.title}: test {test:.3%}, {sum(part['steps'] for part in report.values()):,} steps, {seconds:.0f} s")
     return {
         "system": plan.system,
         "solver": name,
@@ -204,13 +230,21 @@ def _learning_rate(
 ) -> tuple[float, list[dict[str, Any]]]:
     """The factor of the learning rate whose short trial ends with the best score on valid; decided once."""
     known = folder.with_name(f"{folder.name}.trials")
-    trials = json.loads(known.read_text()) if known.exists() else _trials_before(plan, name, seed, pool)
-    trials = trials or _trials(plan, name, seed, pool, folder)
+    trials = _kept(known) or _trials_before(plan, name, seed, pool) or _trials(plan, name, seed, pool, folder)
     good = [trial for trial in trials if trial["score"] is not None]
     if not good:
         raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
     write_json(known, trials)
     return min(good, key=lambda trial: trial["score"])["factor"], trials
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    """Trials that were done before; [] if there are none, or the file is damaged."""
+    try:
+        trials: list[dict[str, Any]] = json.loads(path.read_text())
+        return trials if all({"factor", "score"} <= set(trial) for trial in trials) else []
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 def trial_seconds(budget: float) -> float:
@@ -220,7 +254,9 @@ def trial_seconds(budget: float) -> float:
 def _trials_before(plan: Comparison, name: str, seed: int, pool: Pool) -> list[dict[str, Any]]:
     """Those of a record with another budget and trials of the same length, which would only be repeated; or []."""
     for path in sorted(plan.out.glob(f"{plan.system}-{name}-{plan.recipe}-{plan.size}-*s-s{seed}.json")):
-        record = json.loads(path.read_text())
+        record = read_record(path)
+        if record is None:
+            continue
         same = (trial_seconds(plan.seconds), device_name(plan.device), pool.data.hash)
         if (trial_seconds(record["budget_seconds"]), record["device"], record["data_hash"]) == same:
             return list(record["trials"])

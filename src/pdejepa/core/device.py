@@ -30,18 +30,19 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def pick_device(name: str = "auto") -> torch.device:
-    """Return the device for `auto`, `cpu`, `cuda` or `cuda:1`.
+def pick_device(wish: str | torch.device = "auto") -> torch.device:
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:1`, or for a device of that name.
 
     `auto` takes a GPU if there is one and the CPU otherwise; a device asked for by name is that device or an
     error, because a job that silently runs fifty times slower is no help. Under torchrun, `auto` and `cuda`
     mean the GPU of the own local rank, shared in turn if there are more ranks than GPUs.
     """
+    name = str(wish)
     match = re.fullmatch(r"auto|cpu|cuda(?::(?P<index>\d{1,4}))?", name)
     if match is None:
-        near = did_you_mean(name, ("auto", "cpu", "cuda"))
-        raise ParameterError(f"Unknown device {name[:60]!r}{near or '; use auto, cpu, cuda or cuda:N.'}")
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        near = did_you_mean(name.lower().replace("gpu", "cuda"), ("auto", "cpu", "cuda")) or "."
+        raise ParameterError(f"Unknown device {name[:60]!r}{near} Use auto, cpu, cuda or cuda:N.")
+    n_gpus = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and n_gpus == 0):
         return torch.device("cpu")
     index = int(match["index"]) if match["index"] else (_local_rank() % n_gpus if n_gpus else 0)

@@ -36,6 +36,18 @@ def escaped(text: str) -> str:
 
 def write_between(path: Path, name: str, text: str) -> bool:
     """Put `text` between the marks of that name; False if it stood there already.  All other bytes stay as they are."""
+    lines, begin, end = find_marks(path, name)
+    newline = "\r\n" if lines[begin].endswith("\r\n") else "\n"
+    middle = [line + newline for line in text.rstrip("\n").split("\n")]
+    after = "".join((*lines[: begin + 1], *middle, *lines[end:]))
+    if after == "".join(lines):
+        return False
+    write_text(path.resolve(), after)
+    return True
+
+
+def find_marks(path: Path, name: str) -> tuple[list[str], int, int]:
+    """The lines of a document, and the numbers of its two marks of that name; DataError if it has not one of each."""
     begin_mark, end_mark = f"<!-- {name} -->", f"<!-- end {name} -->"
     wanted = f"expected a text with the lines {begin_mark} and {end_mark}, each once and in this order."
     try:
@@ -48,10 +60,4 @@ def write_between(path: Path, name: str, text: str) -> bool:
     begin, end = ([i for i, line in enumerate(lines) if line.strip() == mark] for mark in (begin_mark, end_mark))
     if len(begin) != 1 or len(end) != 1 or begin[0] > end[0]:
         raise DataError(f"{path} has not exactly one pair of marks; {wanted}")
-    newline = "\r\n" if lines[begin[0]].endswith("\r\n") else "\n"
-    middle = [line + newline for line in text.rstrip("\n").split("\n")]
-    after = "".join((*lines[: begin[0] + 1], *middle, *lines[end[0] :]))
-    if after == before:
-        return False
-    write_text(path.resolve(), after)
-    return True
+    return lines, begin[0], end[0]

@@ -81,11 +81,11 @@ EXIT_CODES: tuple[tuple[int, str, str], ...] = (
 )
 
 
-def did_you_mean(word: str, options: Iterable[str]) -> str:
+def did_you_mean(word: object, options: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the nearest of `options`, or an empty string if none is near.
 
     The comparison ignores case, because `Burgers` for `burgers` is the commonest slip of all.
     """
     by_folded = {option.casefold(): option for option in options}
-    near = difflib.get_close_matches(word[:100].casefold(), by_folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(word)[:100].casefold(), by_folded, n=1, cutoff=0.6)
     return f", did you mean '{by_folded[near[0]]}'?" if near else ""

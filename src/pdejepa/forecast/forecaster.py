@@ -33,6 +33,7 @@ from pdejepa.forecast.support import Support, judge, stronger, unlike
 from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.config import FOUR
+from pdejepa.systems.arrays import as_count
 
 CARD = Card(
     name="pdejepa",
@@ -45,6 +46,7 @@ CARD = Card(
 LATENT_GROWTH = 10.0  # an rms of q beyond this times that of the observed frames counts as unstable
 FIELD_SPREADS = 100.0  # so does a value this many standard deviations of the training data from their mean
 MEMORY = {"cpu": 3e8, "cuda": 4e9}  # bytes that one piece of work may take, about
+MAX_LENGTHS = 1000  # training trajectories that a forecast may last; more is taken for a mistake
 N_LIVE = 4  # maps of the widest layer that a decoder holds at once, about
 
 
@@ -160,27 +162,34 @@ class Forecaster:
 
     # ---- the calls of all solvers in a comparison, in physical units -----------------------------------------------
     def adapt(
-        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
+        self, support: Tensor | None = None, xi: Any = None, generator: torch.Generator | None = None
     ) -> dict[str, Tensor]:
-        """What the model knows of the environments of B rows: their parameters xi (B,P).  It reads no trajectories."""
+        """What is known of the environments of B rows: parameters xi (B,P), or by name.  It reads no trajectories."""
         if xi is None:
             raise ParameterError("This model is told parameters: adapt needs xi (B,P); trajectories do not replace it.")
-        return {"xi": xi}
+        return {"xi": request.parameters(self.system, xi, {}, None)}
 
     def rollout(
-        self, u_hist: Tensor, state: dict[str, Tensor], n_frames: int, generator: torch.Generator | None = None
+        self, u_hist: Any, state: dict[str, Tensor], n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
         """The next frames (B,n_frames,C,*grid) after the first H of a trajectory (B,H,C,*grid); `adapt` gives state."""
-        n_used = min(u_hist.shape[1], 2 if self.surrogate.is_second_order else 1)
-        t0 = float(self.system.times[0]) + self.surrogate.conditioner.frame_gap * (u_hist.shape[1] - n_used)
-        return self.forecast(u_hist[:, -n_used:], state["xi"], n_frames=n_frames, t0=t0).new
+        if not isinstance(state, Mapping) or state.get("xi") is None:
+            raise ParameterError(f"rollout needs the state that adapt returns; got {type(state).__name__} without xi.")
+        u = request.trajectories(self.system, u_hist)
+        n_used = min(u.shape[1], 2 if self.surrogate.is_second_order else 1)
+        t0 = float(self.system.times[0]) + self.surrogate.conditioner.frame_gap * (u.shape[1] - n_used)
+        return self.forecast(u[:, -n_used:], state["xi"], n_frames=n_frames, t0=t0).new
 
-    def encode(self, u: Tensor) -> Tensor:
-        """Latent states q (B,T,N,D) of trajectories (B,T,C,*grid), each frame for itself."""
+    def encode(self, u: Any) -> Tensor:
+        """Latent states q (B,T,N,D) of trajectories (B,T,C,*grid), each frame for itself.
+
+        A model for fields of size 1 sees every frame divided by its own rms, so q does not tell how frames grow.
+        """
+        model, fields = self.surrogate, request.trajectories(self.system, u)
         with torch.no_grad(), full_precision(self.device):
-            u = u.to(self.device)
-            size, _ = self.surrogate.sized(u, u.new_zeros(len(u), len(self.system.parameters)))
-            return self.surrogate.encode(self.surrogate.normalise(u / size))
+            frames = fields.to(self.device).flatten(0, 1)[:, None]  # (B T,1,C,*grid)
+            size, _ = model.sized(frames, frames.new_zeros(len(frames), len(self.system.parameters)))
+            return model.encode(model.normalise(frames / size)).unflatten(0, fields.shape[:2])[:, :, 0]
 
     def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
         """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
@@ -193,9 +202,10 @@ class Forecaster:
         return replace(found, unlike=unlike(u / size, again / size, statistics.rms))
 
     def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:
-        n = self.n_frames - n_observed if n_frames is None else n_frames
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ParameterError(f"n_frames counts new frames and must be 1 or more; got {n_frames!r}.")
+        n, most = as_count(self.n_frames - n_observed if n_frames is None else n_frames), MAX_LENGTHS * self.n_frames
+        if n is None or not 1 <= n <= most:
+            told = f"a whole number from 1 to {most:,}, {MAX_LENGTHS} training trajectories"
+            raise ParameterError(f"n_frames counts new frames and must be {told}; got {n_frames!r}.")
         return n
 
     def _pieces(self, n_rows: int, n_frames: int) -> list[slice]:
@@ -227,7 +237,7 @@ class Forecaster:
         return torch.cat([model.decode(part) for part in q.split(size, 1)], 1)
 
 
-def load(path: str | os.PathLike[str], device: str = "auto") -> Forecaster:
+def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> Forecaster:
     """The model in a run folder or a model folder, or one that comes with the package, by its name."""
     folder, where = find_model(path), pick_device(device)
     surrogate, details = load_surrogate(folder, where)

@@ -23,10 +23,12 @@ MAX_LISTED = 12
 
 def find_model(path: str | os.PathLike[str]) -> Path:
     """The folder that holds config.json and weights; folders are looked for before shipped names."""
+    if not isinstance(path, str | os.PathLike):
+        raise CheckpointError(f"A model is given by its name or folder, as text or a path; got {type(path).__name__}.")
     given = Path(path)
-    if given.is_dir():
+    if os.path.isdir(given):  # unlike given.is_dir(), False for what no file system takes as a name
         return _model_in(given)
-    if given.exists():
+    if os.path.exists(given):
         raise CheckpointError(f"{given} is a file; give the folder of the model or of the run that it lies in.")
     shipped = shipped_models()
     if os.fspath(path) in shipped:

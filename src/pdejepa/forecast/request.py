@@ -19,8 +19,11 @@ from pdejepa.core.errors import DataError, ParameterError, did_you_mean
 from pdejepa.forecast.support import FORCING
 from pdejepa.models.condition import ForcingField
 from pdejepa.systems import System
+from pdejepa.systems.arrays import as_tensor
+from pdejepa.systems.parameters import build_xi, joined
 
 Given = Any  # tensor, numpy array or nested lists
+OPTIONS = ("n_frames", "forcing", "t0")  # of a forecast, beside the parameters
 
 
 # ---- states ----------------------------------------------------------------------------------------------------
@@ -39,34 +42,56 @@ def observed_frames(system: System, u0: Given, history: int) -> Tensor:
         u = u[None]  # (1,H,C,*grid)
     elif not (fits and k == 2 and u.shape[1] in many):
         raise DataError(_wrong_shape(system, u, frame, history))
-    if not bool(torch.isfinite(u).all()):
-        raise DataError(f"{system.name}: the observed state holds NaN or infinite values.")
-    return u
+    return _finite(system, u, "the observed state")
+
+
+def trajectories(system: System, values: Given) -> Tensor:
+    """Values as (B,T,C,*grid) float32, on the device they came on; DataError for wrong shapes and values."""
+    u = _as_floats(system, values, "trajectories")
+    frame = (len(system.fields), *system.grid)
+    if u.ndim != len(frame) + 2 or tuple(u.shape[2:]) != frame or u.numel() == 0:
+        is_short = tuple(u.shape[1:]) == frame
+        hint = " Give one trajectory as u[None], single frames as u[:, None]." if is_short else _turned(u, frame)
+        sizes = ", ".join(map(str, frame))
+        raise DataError(
+            f"{system.name} expects trajectories as (B, T, {sizes}), physical units; got {tuple(u.shape)}.{hint}"
+        )
+    return _finite(system, u, "a frame")
 
 
 def _as_floats(system: System, values: Given, what: str) -> Tensor:
     try:
-        tensor = torch.as_tensor(values)
-        if tensor.is_complex():
-            raise TypeError
-        return tensor.detach().to(torch.float32)
-    except (TypeError, ValueError, RuntimeError):
-        kind = type(values).__name__
-        raise DataError(f"{system.name} expects {what} as an array of real numbers; got {kind}.") from None
+        tensor = as_tensor(values)
+    except ValueError as error:
+        raise DataError(f"{system.name} expects {what} as an array of real numbers; got {error}.") from None
+    floats = tensor.to(torch.float32)
+    if bool((floats.isinf() & tensor.isfinite()).any()):
+        raise DataError(f"{system.name}: {what} must fit single precision, up to 3.4e38; a value is too large for it.")
+    return floats
+
+
+def _finite(system: System, u: Tensor, what: str) -> Tensor:
+    if not bool(torch.isfinite(u).all()):
+        raise DataError(f"{system.name}: {what} holds NaN or infinite values.")
+    return u
 
 
 def _wrong_shape(system: System, u: Tensor, frame: tuple[int, ...], history: int) -> str:
     sizes = ", ".join(map(str, frame))
     lead = "" if history == 1 else f"{history}, "
-    last = (*frame[1:], frame[0])
-    is_turned = tuple(u.shape[-len(last) :]) == last and last != frame
-    hint = " Did you mean channels first?" if is_turned else ""
+    hint = _turned(u, frame)
     if history == 2 and tuple(u.shape[-len(frame) :]) == frame:
-        hint = " This model observes two frames."
+        hint = f" This model observes two frames; single ones work as (B, 1, {sizes})."
     return (
         f"{system.name} expects the observed state as ({lead}{sizes}) or (B, {lead}{sizes}), physical units; "
         f"got {tuple(u.shape)}.{hint}"
     )
+
+
+def _turned(u: Tensor, frame: tuple[int, ...]) -> str:
+    last = (*frame[1:], frame[0])
+    is_turned = tuple(u.shape[-len(last) :]) == last and last != frame
+    return " Did you mean channels first?" if is_turned else ""
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------
@@ -76,13 +101,11 @@ def parameters(
     """Parameters (B,P) float64 from a tensor or from names; forcing coefficients replace or complete them."""
     coefficients = _coefficients(system, forcing) if isinstance(forcing, Mapping) else {}
     if xi is None or isinstance(xi, Mapping):
-        given = {**(xi or {}), **named}
-        twice = [name for name in coefficients if name in given]
-        if twice:
-            raise ParameterError(f"{system.name}: {twice[0]} is given twice, as a parameter and in forcing.")
+        given = joined(system.name, xi, named, "in a mapping and by keyword")
+        given = joined(system.name, given, coefficients, "as a parameter and in forcing")
         if forcing is not None and not coefficients:
             given = {**_idle_forcing(system), **given}
-        return system.xi({**given, **coefficients})
+        return build_xi(system.name, system.parameters, given, OPTIONS)
     if named:
         extra = ", ".join(named)
         raise ParameterError(f"{system.name}: give parameters as a tensor or by name, not both; got also {extra}.")
@@ -92,9 +115,9 @@ def parameters(
 
 def _as_floats64(system: System, xi: Given) -> Tensor:
     try:
-        rows = torch.as_tensor(xi).detach().to("cpu", torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        raise ParameterError(f"{system.name}: parameters must be numbers; got {type(xi).__name__}.") from None
+        rows = as_tensor(xi).to("cpu", torch.float64)
+    except ValueError as error:
+        raise ParameterError(f"{system.name}: parameters must be numbers; got {error}.") from None
     return rows[None] if rows.ndim == 1 and len(rows) == len(system.parameters) else rows
 
 
@@ -153,7 +176,13 @@ def _moving(
     axes = [axis.to(device).reshape(place) for axis, place in zip(system.axes.values(), places, strict=True)]
 
     def field_at(t: Tensor) -> Tensor:
-        values = _as_floats(system, function(t, *axes), "the result of the forcing function")
+        try:
+            result = function(t, *axes)
+        except Exception as error:  # whatever it is, it is the user's own
+            call = f"f({', '.join(('t', *system.axes_names))})"
+            told = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(":. ")
+            raise DataError(f"{system.name}: the forcing function, called as {call}, ended with {told}.") from error
+        values = _as_floats(system, result, "the result of the forcing function")
         return _spread(system, values.to(device), n_rows)
 
     return field_at

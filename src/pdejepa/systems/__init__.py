@@ -27,7 +27,7 @@ __all__ = ["NAMES", "SIZES", "Generated", "System", "get"]
 
 def get(name: str, **switches: Any) -> System:
     """The system of that name; keyword arguments set its switches, e.g. get("combined", flux="alpha u^2")."""
-    key = name.replace("-", "_").lower()
+    key = str(name).replace("-", "_").lower()
     if key not in NAMES:
         hint = did_you_mean(key, NAMES) or "."
         raise ConfigError(f"There is no system {name!r}{hint} Systems: {', '.join(NAMES)}.")

@@ -21,12 +21,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from pdejepa.core.device import few_threads, map_chunks
+from pdejepa.core.device import few_threads, map_chunks, pick_device
 from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_mean
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
 from pdejepa.solve.outcome import Fields, as_fields
-from pdejepa.systems.parameters import build_xi, check_xi
+from pdejepa.systems.arrays import as_count, as_rows
+from pdejepa.systems.parameters import build_xi, check_xi, joined
 from pdejepa.systems.structure import (
     Check,
     Coefficients,
@@ -164,7 +165,7 @@ class System(ABC):
     # ---- parameters ----------------------------------------------------------------------------------------
     def xi(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Tensor:
         """Named parameters -> (B,P) float64 in the order of `parameters`; numbers broadcast against sequences."""
-        return build_xi(self.name, self.parameters, {**(values or {}), **named})
+        return build_xi(self.name, self.parameters, joined(self.name, values, named, "in a mapping and by keyword"))
 
     def check_xi(self, xi: Tensor) -> Tensor:
         """Refuse wrong shapes, NaN and values outside the physical limits, by name."""
@@ -189,8 +190,8 @@ class System(ABC):
 
         A pure function of its arguments: the same bits are drawn on every device and for every batch.
         """
-        where, chosen = torch.device(device), self.split(split)
-        rows = _as_rows(index)
+        where, chosen = pick_device(device), self.split(split)
+        rows = as_rows(index)
         environments = rows % chosen.n_environments
         unique, inverse = environments.unique(return_inverse=True)
         xi = self.environment(chosen, Draws(self.name, split, "environment", seed, unique))[inverse]
@@ -199,7 +200,7 @@ class System(ABC):
         return u0.to(dtype or self.dtype), xi.to(where)
 
     def environment_of(self, split: str, index: Index) -> Tensor:
-        return _as_rows(index) % self.split(split).n_environments
+        return as_rows(index) % self.split(split).n_environments
 
     # ---- solving -------------------------------------------------------------------------------------------
     def solve(
@@ -303,8 +304,12 @@ class System(ABC):
         Works through fixed chunks (aligned to multiples of the chunk size), so that host memory stays bounded and a
         trajectory meets the same neighbours whenever it is made on the same device.
         """
-        where = torch.device(device)
-        n = self.split(split).n - start if n is None else n
+        where, first = pick_device(device), as_count(start)
+        count = self.split(split).n - (first or 0) if n is None else as_count(n)
+        if first is None or count is None or first < 0 or count < 1:
+            told = f"n={count if n is None else n!r} and start={start!r}"
+            raise DataError(f"{self.name}: n must be whole and 1 or more, start whole and 0 or more; got {told}.")
+        n, start = count, first
         times = self.raw_times if raw_frames else self.times
         fields = torch.empty((n, len(times), len(self.fields), *self.grid), dtype=torch.float32, device=where)
         xi = torch.empty((n, len(self.parameters)), dtype=torch.float64, device=where)
@@ -377,14 +382,6 @@ def relative_l2(u: Tensor, v: Tensor) -> Tensor:
 def switches_error(system: type[System], name: str, known: Sequence[str]) -> ConfigError:
     hint = did_you_mean(name, known) or "."
     return ConfigError(f"{system.name} has no switch {name!r}{hint} Its switches: {', '.join(known) or 'none'}.")
-
-
-def _as_rows(index: Index) -> Tensor:
-    rows = torch.as_tensor([index] if isinstance(index, int) else list(index) if isinstance(index, range) else index)
-    rows = rows.to("cpu", torch.int64).reshape(-1)
-    if len(rows) == 0 or int(rows.min()) < 0 or int(rows.max()) >= 2**31:
-        raise DataError(f"Trajectory numbers must be whole numbers from 0 to 2^31-1; got {index!r}.")
-    return rows
 
 
 def _chunks(start: int, stop: int, size: int) -> list[tuple[int, int]]:

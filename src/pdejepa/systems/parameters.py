@@ -12,18 +12,37 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import ParameterError, did_you_mean
+from pdejepa.systems.arrays import as_tensor
 from pdejepa.systems.structure import Parameter
 
 
-def build_xi(system: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any]) -> Tensor:
-    """Named values -> (B,P) float64 in declared order; single numbers broadcast against sequences."""
+def joined(system: str, values: Mapping[str, Any] | None, more: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """All named values; a name in both is an error that says where it stands."""
+    if not isinstance(values, Mapping | None):
+        raise ParameterError(f"{system} expects parameters as {{name: value}} here; got {type(values).__name__}.")
+    values = values or {}
+    for name in more:
+        if name in values:
+            raise ParameterError(f"{system}: {name} is given twice, {where}. Give it once.")
+    return {**values, **more}
+
+
+def build_xi(
+    system: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any], options: tuple[str, ...] = ()
+) -> Tensor:
+    """Named values -> (B,P) float64 in declared order; single numbers broadcast against sequences.
+
+    options: other names that a misspelt one may have meant.
+    """
     names = [parameter.name for parameter in parameters]
     unknown = [name for name in given if name not in names]
     missing = [p.name for p in parameters if p.default is None and p.name not in given]
-    if unknown or missing:
-        needs = ", ".join(p.name for p in parameters if p.default is None) or "no parameters"
-        hint = "".join(did_you_mean(name, missing or names) for name in unknown[:1])
-        raise ParameterError(f"{system} needs {needs}; got {', '.join(given) or 'none'}{hint or '.'}")
+    needs = ", ".join(p.name for p in parameters if p.default is None) or "no parameters"
+    if unknown:
+        hint = did_you_mean(unknown[0], (*(missing or names), *options)) or "."
+        raise ParameterError(f"{system} has no parameter {repr(unknown[0])[:60]}{hint} It needs {needs}.")
+    if missing:
+        raise ParameterError(f"{system} needs {needs}; got {', '.join(given) or 'none'}.")
     columns = [_column(system, parameter, given.get(parameter.name, parameter.default)) for parameter in parameters]
     lengths = {name: len(column) for name, column in zip(names, columns, strict=True) if len(column) != 1}
     if len(set(lengths.values())) > 1:
@@ -34,9 +53,12 @@ def build_xi(system: str, parameters: tuple[Parameter, ...], given: Mapping[str,
 
 def _column(system: str, parameter: Parameter, value: Any) -> Tensor:
     try:
-        return torch.as_tensor(value, dtype=torch.float64).reshape(-1).cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise ParameterError(f"{system}: {parameter.name} must be a number, got {value!r}.") from None
+        column = as_tensor(value).to("cpu", torch.float64)
+    except ValueError:
+        raise ParameterError(f"{system}: {parameter.name} must be a number, got {repr(value)[:60]}.") from None
+    if column.ndim > 1 or column.numel() == 0:
+        raise ParameterError(f"{system}: {parameter.name} takes one number or one per row; got {tuple(column.shape)}.")
+    return column.reshape(-1)  # (B,) or (1,)
 
 
 def check_xi(system: str, parameters: tuple[Parameter, ...], xi: Tensor) -> Tensor:

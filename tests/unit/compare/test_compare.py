@@ -26,6 +26,7 @@ from pdejepa.stages import checkpoint
 from pdejepa.stages.base import Keep
 from pdejepa.stages.weights import read_weights
 from tests.unit.baselines.token_solvers import task_of
+from tests.unit.compare.made import record
 
 CPU = torch.device("cpu")
 
@@ -84,7 +85,6 @@ class Known(Entry):
 
 
 def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "_least", lambda entry: 1)
     mean, std = (torch.tensor(v).reshape(-1, 1) for v in (pool.data.statistics.mean, pool.data.statistics.std))
     entry = Known(pool.data.fields["test"] * std + mean, 0.1)
     found = protocol.judge(entry, pool, "test", 5)
@@ -102,10 +102,9 @@ def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
         assert len(entry.seen) == n_timed
 
 
-def test_the_tail_is_measured_as_the_headline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tail_is_measured_as_the_headline() -> None:
     """One norm over both channels of Gray-Scott, or a row would mix two measures."""
     pool = build_pool(systems.get("gray_scott", n_points=16), {"train": 10, "valid": 10, "test": 10}, CPU)
-    monkeypatch.setattr(protocol, "_least", lambda entry: 1)
     mean, std = pool.data.statistics.moments(2, CPU)
     truth = pool.data.fields["test"] * std + mean
     off = truth.clone()
@@ -219,8 +218,8 @@ def test_the_same_trials_are_not_run_twice(
 ) -> None:
     plan = Comparison("advection", ("fno",), 600.0, tmp_path)
     trials = [{"factor": factor, "score": factor} for factor in run.FACTORS]
-    record = {"budget_seconds": 180.0, "device": "cpu", "data_hash": pool.data.hash, "trials": trials, **before}
-    (tmp_path / f"{dataclasses.replace(plan, seconds=180.0).name('fno', 0)}.json").write_text(json.dumps(record))
+    known = record("fno", 0.1, "advection", data_hash=pool.data.hash, trials=trials, **before)
+    (tmp_path / f"{dataclasses.replace(plan, seconds=180.0).name('fno', 0)}.json").write_text(json.dumps(known))
     monkeypatch.setattr(run, "_trials", lambda *_: [{"factor": 3.0, "score": 0.1}])
     assert run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")[0] == (pytest.approx(1 / 3) if is_taken else 3.0)
 
@@ -277,17 +276,18 @@ def test_one_that_fails_leaves_the_others_their_turn(
     def one(plan: Comparison, name: str, *_: Any) -> dict[str, Any]:
         if name in failures:
             raise failures[name]
-        return {"solver": name, "device": "cpu", "data_hash": pool.data.hash}
+        return record(name, 0.1, "advection", data_hash=pool.data.hash, budget_seconds=90.0)
 
     monkeypatch.setattr(run, "_pool", lambda *_: pool)
     monkeypatch.setattr(run, "_one", one)
     said: list[str] = []
     plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), 90.0, tmp_path)
-    assert [record["solver"] for record in compare(plan, said.append)] == ["dpot"]
-    assert [line.split(":")[0] for line in said] == ["FNO", "LNS", "CAPE"]
-    assert "out of memory" in said[0]
-    assert "a mistake" in said[1]
-    assert [path.name for path in tmp_path.iterdir()] == ["advection-dpot-fast-paper-90s-s0.json"]
+    assert [one["solver"] for one in compare(plan, said.append)] == ["dpot"]
+    assert said[0] == "FNO, seed 0: 10 s for each of three learning rates, then 90 s"
+    assert [line.split(":")[0] for line in said[1::2]] == ["FNO", "LNS", "CAPE", "DPOT-S"]
+    assert "out of memory" in said[1]
+    assert "a mistake" in said[3]
+    assert [path.name for path in tmp_path.glob("*.json")] == ["advection-dpot-fast-paper-90s-s0.json"]
     failures["dpot"] = Interrupted("stopped")
     with pytest.raises(Interrupted):
         compare(dataclasses.replace(plan, seeds=2), said.append)

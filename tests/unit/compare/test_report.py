@@ -10,48 +10,22 @@ import pytest
 
 from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows, told
 from pdejepa.core.errors import DataError
-
-
-def _record(solver: str, test: float, system: str = "combined", **changes: Any) -> dict[str, Any]:
-    errors = {"rel_l2": test, "rel_l2_joint": test / 2, "tail": test, "n": 3}
-    return {
-        "system": system,
-        "solver": solver,
-        "title": solver.upper(),
-        "recipe": "tiny" if solver == "lns" else "fast",
-        "budget_seconds": 180.0,
-        "weights": "scratch",
-        "size": "paper",
-        "device": "cpu",
-        "errors": {"test": errors, "ood": {**errors, "rel_l2": 2 * test}},
-        "true_frames": 1,
-        "parameters": 1_500_000 if solver == "fno" else 2_500,
-        "peak_memory_bytes": 2e9,
-        "ms_per_forecast": 1.5,
-        "ms_per_adaptation": 3.0,
-        "adapts": "none",
-        "steps": {"fit": 1000},
-        "seconds": 181.2,
-        "learning_rate_factor": 3.0,
-        "commit": "1" * 40,
-        "data_hash": "a" * 64,
-        **changes,
-    }
+from tests.unit.compare.made import record
 
 
 def _read(folder: Path, *records: dict[str, Any]) -> list[dict[str, Any]]:
     """Records as a report finds them, in 0.json, 1.json, ..."""
-    for number, record in enumerate(records):
-        (folder / f"{number}.json").write_text(json.dumps(record))
+    for number, one in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(one))
     return read_records(sorted(folder.glob("*.json")))
 
 
 def test_tables_and_picture(tmp_path: Path) -> None:
     for solver, value in (("lns", 0.2), ("fno", 0.05)):
-        (tmp_path / f"{solver}.json").write_text(json.dumps(_record(solver, value)))
+        (tmp_path / f"{solver}.json").write_text(json.dumps(record(solver, value)))
     (tmp_path / "other.json").write_text("[1, 2]")
     records = read_records([tmp_path])
-    assert [record["solver"] for record in records] == ["fno", "lns"]  # best first
+    assert [one["solver"] for one in records] == ["fno", "lns"]  # best first
     assert rows(records)[0][:3] == ("FNO", "5%", "10%")
     assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
     assert "| FNO | 5% | 10% |" in markdown(records)
@@ -63,7 +37,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
 
 
 def test_who_repeats_the_first_frame_stands_below_all() -> None:
-    one = _record("fno", 0.05)
+    one = record("fno", 0.05)
     for split, value in (("test", 1.34), ("ood", 1.51)):
         one["errors"][split]["repeat_first"] = value
     one["errors"]["test"]["blind"] = 0.41
@@ -78,21 +52,21 @@ def test_what_solvers_are_told() -> None:
     assert found["pdejepa"] == found["unisolver"] == "parameters"
     assert found["zebra"] == found["geps"] == found["cls_vit"] == "a trajectory"
     assert found["fno"] == ""
-    assert cautions([_record("geps", 0.1, adapts="gradient")])[0].startswith("GEPS: before a forecast they fit a code")
+    assert cautions([record("geps", 0.1, adapts="gradient")])[0].startswith("GEPS: before a forecast they fit a code")
 
 
 def test_who_cannot_know_the_parameters_is_named() -> None:
-    told, blind = _record("cape", 0.05, is_blind=False), _record("fno", 0.4, is_blind=True)
+    told, blind = record("cape", 0.05, is_blind=False), record("fno", 0.4, is_blind=True)
     assert not cautions([told])
     assert cautions([told, blind])[0].startswith("FNO: told neither parameters")
 
 
 def test_the_method_says_what_the_others_lack() -> None:
-    assert "Muon" in cautions([_record("pdejepa", 0.04)])[0]
+    assert "Muon" in cautions([record("pdejepa", 0.04)])[0]
 
 
 def test_who_is_best() -> None:
-    other, own = _record("fno", 0.01), _record("pdejepa", 0.02, title="PDE-JEPA")
+    other, own = record("fno", 0.01), record("pdejepa", 0.02, title="PDE-JEPA")
     other["errors"]["ood"]["rel_l2"] = 0.05
     said = cautions([other, own])[0]
     assert said.startswith("Smallest errors: test FNO (1%, PDE-JEPA 2.0 times as much); ood PDE-JEPA (4%).")
@@ -103,24 +77,24 @@ def test_who_is_best() -> None:
 
 def test_the_ledger_counts_steps() -> None:
     blind = {"fno": True, "geps": False, "cape": False}
-    why = {name: ledger([_record(name, 0.1, is_blind=value)])[0][-1] for name, value in blind.items()}
+    why = {name: ledger([record(name, 0.1, is_blind=value)])[0][-1] for name, value in blind.items()}
     assert why["geps"] == "about 3,750,000 steps there, 1,000 here"
     assert why["fno"].endswith("here only one frame is true; about 188,000 steps there, 1,000 here")
     assert why["cape"] == "quoted there from earlier work, other protocol"
-    assert "not comparable" in ledger([_record("zebra", 0.1, "gray_scott")])[0][-1]
-    plane = [ledger([_record("mae_pde", 0.1, system)])[0][-1] for system in ("combined", "gray_scott")]
+    assert "not comparable" in ledger([record("zebra", 0.1, "gray_scott")])[0][-1]
+    plane = [ledger([record("mae_pde", 0.1, system)])[0][-1] for system in ("combined", "gray_scott")]
     assert [line.split()[1] for line in plane] == ["2,800", "30,000"]
 
 
 def test_gray_scott_is_judged_by_one_norm() -> None:
-    assert error(_record("fno", 0.2, "gray_scott"), "test") == 0.1
-    assert error(_record("fno", 0.2), "test") == 0.2
+    assert error(record("fno", 0.2, "gray_scott"), "test") == 0.1
+    assert error(record("fno", 0.2), "test") == 0.2
 
 
 @pytest.mark.parametrize("other", ["b" * 64, None])
 def test_other_data_are_refused(other: str | None, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        _read(tmp_path, _record("fno", 0.1), _record("lns", 0.2, budget_seconds=600.0, data_hash=other))
+        _read(tmp_path, record("fno", 0.1), record("lns", 0.2, budget_seconds=600.0, data_hash=other))
     assert str(caught.value) == (
         f"{tmp_path / '0.json'} and {tmp_path / '1.json'} cannot be in one report: expected the same data of combined, "
         f"got data_hash aaaaaaaaaaaa and {'b' * 12 if other else 'none'}. Report them apart, or move the one with the "
@@ -129,25 +103,25 @@ def test_other_data_are_refused(other: str | None, tmp_path: Path) -> None:
 
 
 def test_other_systems_and_sizes_have_other_data(tmp_path: Path) -> None:
-    others = (_record("fno", 0.1, "gray_scott", data_hash="b"), _record("fno", 0.1, size="tiny", data_hash="c"))
-    records = _read(tmp_path, _record("fno", 0.1), *others)
+    others = (record("fno", 0.1, "gray_scott", data_hash="b"), record("fno", 0.1, size="tiny", data_hash="c"))
+    records = _read(tmp_path, record("fno", 0.1), *others)
     assert [len(group) for group in groups(records).values()] == [1, 1, 1]
 
 
 def test_every_budget_and_size_has_its_own_table(tmp_path: Path) -> None:
-    longer = [_record(name, 0.01, budget_seconds=600.0) for name in ("fno", "unisolver")]
-    records = _read(tmp_path, *longer, _record("fno", 0.1), _record("fno", 0.3, size="tiny", data_hash="c"))
+    longer = [record(name, 0.01, budget_seconds=600.0, seconds=601.0) for name in ("fno", "unisolver")]
+    records = _read(tmp_path, *longer, record("fno", 0.1), record("fno", 0.3, size="tiny", data_hash="c"))
     tables = {title: [r["solver"] for r in group] for title, group in groups(records).items()}
     assert tables == {
-        "combined, 180 s each from scratch, paper data, cpu": ["fno"],
-        "combined, 180 s each from scratch, tiny data, cpu": ["fno"],
-        "combined, 600 s each from scratch, paper data, cpu": ["fno", "unisolver"],
+        "combined, 180 s each from scratch, recipe fast, paper data, cpu": ["fno"],
+        "combined, 180 s each from scratch, recipe fast, tiny data, cpu": ["fno"],
+        "combined, 600 s each from scratch, recipe fast, paper data, cpu": ["fno", "unisolver"],
     }
     assert not any(cautions(group, records) for group in groups(records).values())
 
 
 def test_another_device_has_its_own_table_and_a_note(tmp_path: Path) -> None:
-    records = _read(tmp_path, _record("fno", 0.1), _record("cape", 0.1, device="NVIDIA H200", data_hash="b" * 64))
+    records = _read(tmp_path, record("fno", 0.1), record("cape", 0.1, device="NVIDIA H200", data_hash="b" * 64))
     assert [len(group) for group in groups(records).values()] == [1, 1]
     text = markdown(records)
     assert text.count("Also measured on NVIDIA H200, in another table: the same seconds") == 1
@@ -157,7 +131,7 @@ def test_another_device_has_its_own_table_and_a_note(tmp_path: Path) -> None:
 def test_other_commits_are_noted(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [{}, {"seed": 1}, {"commit": "2" * 40 + "-changed"}, {"commit": ""}]
     solvers = ("fno", "fno", "cape", "geps")
-    records = _read(tmp_path, *(_record(name, 0.1, **own) for name, own in zip(solvers, changes, strict=True)))
+    records = _read(tmp_path, *(record(name, 0.1, **own) for name, own in zip(solvers, changes, strict=True)))
     note = "Measured at different commits, so the code may differ. 1111111: FNO; 2222222-changed: CAPE; unknown: GEPS."
     assert note in markdown(records)
     assert cautions(records[:2]) == []

@@ -173,6 +173,11 @@ def test_nothing_there(tmp_path: Path) -> None:
         load_surrogate(tmp_path, "cpu")
     with pytest.raises(CheckpointError, match="is a file; give the folder"):
         load_surrogate(tmp_path / "heat_a" / "weights.safetensors", "cpu")
+    with pytest.raises(CheckpointError, match="There is no model 'aaa"):
+        load_surrogate("a" * 10_000, "cpu")  # longer than names of files may be
+    for wrong in (None, 3, b"heat"):
+        with pytest.raises(CheckpointError, match=f"by its name or folder, .*; got {type(wrong).__name__}"):
+            pdejepa.load(wrong)  # type: ignore[arg-type]
     assert locate.run_folder(tmp_path / "heat_a") == tmp_path / "heat_a"
 
 

@@ -101,12 +101,23 @@ def test_a_plane() -> None:
         (lambda t, x: x[:7], r"got \(7,\)"),
         (lambda t, x: "wind", "array of real numbers"),
         ("wind", "array of real numbers"),
+        (1e60, "the forcing must fit single precision"),
+        (lambda t, x: 1 / 0, r"called as f\(t, x\), ended with ZeroDivisionError: division by zero\."),
+        (lambda t: t, "ended with TypeError: .* takes 1 positional argument"),
+        (lambda t, x: x / (t < 0.1) if t < 0.1 else {}[t], "ended with KeyError"),  # only later
     ],
 )
 def test_wrong_fields(forcing: Any, words: str) -> None:
     model = tiny.forecaster("heat")
     with pytest.raises(DataError, match=words):
         model.forecast(tiny.state(model.system, 2), diffusivity=0.5, forcing=forcing)
+
+
+def test_the_own_failure_of_a_function_is_kept() -> None:
+    model = tiny.forecaster("heat")
+    with pytest.raises(DataError) as caught:
+        model.forecast(tiny.state(model.system), diffusivity=0.5, forcing=lambda t, x: 1 / 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_wrong_coefficients() -> None:

@@ -71,6 +71,24 @@ def test_ways_to_say_the_same(heat: Forecaster) -> None:
         assert torch.equal(heat.forecast(u0, other, n_frames=3).fields, expected.fields)
 
 
+def test_arrays_of_any_layout(heat: Forecaster) -> None:
+    u0, xi = tiny.state(heat.system), heat.system.xi(diffusivity=0.3)
+    expected = heat.forecast(u0, xi, n_frames=2).fields
+    backwards = np.ascontiguousarray(u0.numpy()[..., ::-1])[..., ::-1]  # the same values, with a negative stride
+    frozen = u0.numpy().copy()
+    frozen.flags.writeable = False
+    many = (backwards, u0.numpy().astype(">f4"), u0.numpy().astype(np.longdouble), frozen)
+    for same in (*many, list(u0), [u0[0].numpy()], [[list(u0[0, 0])]], u0.tolist()):
+        assert torch.equal(heat.forecast(same, xi, n_frames=2).fields, expected)
+    other = np.ascontiguousarray(xi.numpy()[:, ::-1])[:, ::-1]
+    for same in (other, xi.numpy().astype(">f8"), list(xi), [list(xi[0])], xi.tolist()):
+        assert torch.equal(heat.forecast(u0, same, n_frames=2).xi, xi)
+    values = np.array([1.0, 0.3])[::-1]
+    assert heat.forecast(u0, diffusivity=values, n_frames=2).xi[:, 0].tolist() == [0.3, 1.0]
+    for n in (np.int64(2), torch.tensor(2)):
+        assert torch.equal(heat.forecast(u0, xi, n_frames=n).fields, expected)  # type: ignore[arg-type]
+
+
 def test_rows_are_independent(heat: Forecaster) -> None:
     u0, beta = tiny.state(heat.system, 3), [0.01, 0.5, 5.0]
     together = heat.forecast(u0, diffusivity=beta, forcing_amplitude_2=[0.1, 0.2, 0.3], n_frames=6)
@@ -149,8 +167,9 @@ def test_two_observed_frames(waves: Forecaster) -> None:
     assert alone.fields.shape == (1, 25, 1, 256)
     torch.testing.assert_close(alone.fields[0], two.forecast(pair, values).fields[0], rtol=1e-4, atol=1e-5)
     for wrong in (pair[0, 0], pair[0, :1]):
-        with pytest.raises(DataError, match="This model observes two frames"):
+        with pytest.raises(DataError, match=r"This model observes two frames; single ones work as \(B, 1, 1, 256\)"):
             two.forecast(wrong, values)
+    assert two.forecast(pair[:, :1], values).is_stable
 
 
 @pytest.mark.parametrize(
@@ -167,6 +186,12 @@ def test_two_observed_frames(waves: Forecaster) -> None:
         (torch.full((1, 256), torch.inf), "NaN or infinite"),
         (torch.zeros(1, 256, dtype=torch.complex64), "array of real numbers"),
         ("a word", "array of real numbers; got str"),
+        ([[1.0, 2.0], [3.0]], "real numbers; got a list whose parts have different shapes"),
+        ([torch.zeros(256), torch.zeros(128)], "real numbers; got a list whose parts have different shapes"),
+        (np.zeros((1, 256), dtype="datetime64[s]"), "real numbers; got ndarray of datetime64"),
+        (torch.zeros(1, 256).to_sparse(), "real numbers; got a sparse tensor"),
+        (torch.zeros(1, 256, device="meta"), "real numbers; got a meta tensor"),
+        (torch.full((1, 256), 1e60, dtype=torch.float64), "must fit single precision"),
         (None, "array of real numbers; got NoneType"),
     ],
 )
@@ -190,11 +215,21 @@ def test_wrong_parameters(heat: Forecaster) -> None:
         ({"diffusivity": float("nan")}, "diffusivity must be in"),
         ({"diffusivity": 1.0, "n_frames": 0}, "n_frames counts new frames"),
         ({"diffusivity": 1.0, "n_frames": 2.5}, "n_frames counts new frames"),
+        ({"diffusivity": 1.0, "n_frames": True}, "n_frames counts new frames"),
+        ({"diffusivity": 1.0, "n_frames": 10**9}, "from 1 to 25,000, 1000 training trajectories; got 1000000000"),
+        ({"diffusivity": 1.0, "viscosity": 1.0}, r"heat has no parameter 'viscosity'.* It needs diffusivity\."),
+        ({"diffusivity": 1.0, "n_frame": 3}, "no parameter 'n_frame', did you mean 'n_frames'"),
+        ({"xi": {1: 0.5}}, "heat has no parameter 1"),
+        ({"xi": {"diffusivity": 1.0}, "diffusivity": 2.0}, "diffusivity is given twice, in a mapping and by keyword"),
+        ({"diffusivity": [[0.1, 0.2]]}, r"diffusivity takes one number or one per row; got \(1, 2\)"),
+        ({"diffusivity": []}, r"diffusivity takes one number or one per row; got \(0,\)"),
         ({"diffusivity": 1.0, "t0": float("nan")}, "t0 must be one finite time"),
         ({"diffusivity": 1.0, "t0": "now"}, "t0 must be one finite time"),
         ({"xi": torch.zeros(1, 3)}, r"shape \(B, 21\)"),
         ({"xi": torch.zeros(1, 21), "diffusivity": 1.0}, "tensor or by name, not both"),
         ({"xi": "all"}, "parameters must be numbers"),
+        ({"xi": [[1.0, 2.0], [3.0]]}, "a list whose parts have different shapes"),
+        ({"xi": torch.zeros(1, 21).to_sparse()}, "parameters must be numbers; got a sparse tensor"),
     ):
         with pytest.raises(ParameterError, match=words):
             heat.forecast(u0, **arguments)
@@ -314,6 +349,51 @@ def test_two_frames_tell_a_wave_its_direction(waves: Forecaster) -> None:
     torch.testing.assert_close(waves.rollout(u, waves.adapt(xi=xi), 4), expected)
 
 
+def test_arrays_and_names_work_in_a_comparison(heat: Forecaster) -> None:
+    u, values = tiny.state(heat.system, 4).reshape(2, 2, 1, -1), tiny.middle(heat.system)
+    state = heat.adapt(xi=heat.system.xi(values))
+    expected, q = heat.rollout(u, state, 3), heat.encode(u)
+    assert torch.equal(heat.adapt(xi=values)["xi"], state["xi"])
+    for same in (u.numpy(), u.double(), u.tolist()):
+        assert torch.equal(heat.rollout(same, state, 3), expected)
+        assert torch.equal(heat.encode(same), q)
+
+
+@pytest.mark.parametrize(
+    ("u", "words"),
+    [
+        (torch.zeros(5, 1, 256), r"as \(B, T, 1, 256\).*got \(5, 1, 256\)\. Give one trajectory as u\[None\]"),
+        (torch.zeros(256), r"got \(256,\)"),
+        (torch.zeros(2, 3, 2, 256), r"got \(2, 3, 2, 256\)"),
+        (torch.zeros(2, 3, 1, 128), r"got \(2, 3, 1, 128\)"),
+        (torch.zeros(2, 3, 256, 1), r"Did you mean channels first\?"),
+        (torch.zeros(0, 3, 1, 256), r"got \(0, 3, 1, 256\)"),
+        (torch.zeros(2, 0, 1, 256), r"got \(2, 0, 1, 256\)"),
+        (torch.full((2, 3, 1, 256), torch.nan), "NaN or infinite"),
+        (None, "array of real numbers; got NoneType"),
+    ],
+)
+def test_wrong_trajectories(heat: Forecaster, u: Any, words: str) -> None:
+    state = heat.adapt(xi=tiny.middle(heat.system))
+    for call in (heat.encode, lambda u: heat.rollout(u, state, 2)):
+        with pytest.raises(DataError, match=words):
+            call(u)
+
+
+def test_wrong_states_of_a_comparison(heat: Forecaster) -> None:
+    for state in ({}, None, torch.zeros(1, 21), {"xi": None}):
+        with pytest.raises(ParameterError, match="rollout needs the state that adapt returns"):
+            heat.rollout(tiny.state(heat.system)[:, None], state, 2)  # type: ignore[arg-type]
+    for xi, words in (
+        (torch.zeros(1, 3), r"shape \(B, 21\)"),
+        (torch.full((1, 21), torch.nan), "diffusivity must be in"),
+        ("all", "parameters must be numbers"),
+        ({"difusivity": 1.0}, "did you mean 'diffusivity'"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            heat.adapt(xi=xi)
+
+
 def test_a_trajectory_does_not_replace_parameters(heat: Forecaster) -> None:
     with pytest.raises(ParameterError, match="adapt needs xi"):
         heat.adapt(support=tiny.state(heat.system, 1)[:, None, None])
@@ -323,3 +403,10 @@ def test_representations_do_not_depend_on_the_size_where_the_model_does_not() ->
     model = load("combined", "cpu")
     u = model.system.sample("test", 0)[0].float()[:, None]
     torch.testing.assert_close(model.encode(3 * u), model.encode(u), rtol=1e-4, atol=1e-4)
+
+
+def test_representations_of_a_frame_do_not_depend_on_the_frames_before_it() -> None:
+    model = load("combined", torch.device("cpu"))
+    u = model.system.generate("test", 2).fields[:, ::6]  # (2,3,1,256); waves decay
+    alone = torch.cat([model.encode(u[:, t : t + 1]) for t in range(u.shape[1])], 1)
+    torch.testing.assert_close(model.encode(u), alone, rtol=1e-4, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,14 +44,18 @@ def compare(
     Every solver, PDE-JEPA too, gets three short trials for its learning rate and nothing else. Records that exist are
     kept, so an interrupted comparison goes on with the same command.
     """
-    from pdejepa.compare.report import markdown, plot, read_records
-    from pdejepa.core.documents import write_between
+    from pdejepa.core.documents import find_marks, write_between
+    from pdejepa.core.errors import DataError
 
-    places = [Path(name) for name in systems]
+    seconds = _seconds(budget)
+    if write is not None:
+        find_marks(write, "compare")  # before hours of training
+    places, missing = [Path(name) for name in systems], []
     if not report:
-        for name in systems:
-            _run(name, solvers, _seconds(budget), size, recipe, seeds, out, device)
+        missing = _run(systems, solvers, seconds, size, recipe, seeds, out, device)
         places = [out]
+    from pdejepa.compare.report import markdown, plot, read_records
+
     records = read_records(places)
     _show(records)
     picture = (places[0] if places[0].is_dir() else places[0].parent) / "compare.png"
@@ -58,27 +63,44 @@ def compare(
     typer.echo(f"Picture: {picture}")
     if write is not None:
         write_between(write, "compare", markdown(records))
+    if missing:
+        raise DataError(f"No record of {', '.join(missing)}: see above why. The same command tries again.")
 
 
 def _run(
-    name: str, solvers: str, seconds: float, size: str, recipe: str | None, seeds: int, out: Path, device: str
-) -> None:
+    names: list[str], solvers: str, seconds: float, size: str, recipe: str | None, seeds: int, out: Path, device: str
+) -> list[str]:
+    """Compare on each system; what was asked for and has no record in the end."""
     from pdejepa import systems
-    from pdejepa.compare.run import Comparison, chosen
+    from pdejepa.compare.run import Comparison, chosen, forecasters
     from pdejepa.compare.run import compare as run
     from pdejepa.core.device import pick_device
 
-    plan = Comparison(
-        system=systems.get(name).name,
-        solvers=chosen([part.strip() for part in solvers.split(",") if part.strip()]),
-        seconds=seconds,
-        out=out,
-        size=size,
-        recipe=recipe or ("tiny" if size == "tiny" else "fast"),
-        seeds=seeds,
-        device=pick_device(device),
-    )
-    run(plan, typer.echo)
+    plans = [
+        Comparison(
+            system=systems.get(name).name,
+            solvers=chosen([part.strip() for part in solvers.split(",") if part.strip()]),
+            seconds=seconds,
+            out=out,
+            size=size,
+            recipe=recipe or ("tiny" if size == "tiny" else "fast"),
+            seeds=seeds,
+            device=pick_device(device),
+        )
+        for name in names
+    ]
+    missing = []
+    for plan in plans:
+        done = {(record["solver"], record["seed"]) for record in run(plan, _say)}
+        turns = [(name, seed) for name in forecasters(plan) for seed in range(seeds)]
+        missing += [f"{name} on {plan.system} (seed {seed})" for name, seed in turns if (name, seed) not in done]
+    return missing
+
+
+def _say(line: str) -> None:
+    """A line of what goes on; a reader that has gone away must not cost the training."""
+    with contextlib.suppress(BrokenPipeError):
+        typer.echo(line)
 
 
 def _seconds(text: str) -> float:

@@ -1,0 +1,195 @@
+"""Records of comparisons from anywhere: what is damaged is named, and nothing is believed by its name alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pdejepa import systems
+from pdejepa.app.cli import main
+from pdejepa.baselines.pool import build_pool
+from pdejepa.compare import protocol, run
+from pdejepa.compare.entries import MethodEntry
+from pdejepa.compare.records import read_record
+from pdejepa.compare.report import cautions, groups, read_records, rows
+from pdejepa.compare.run import Comparison, chosen, compare
+from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.core.files import lock
+from tests.unit.compare.made import record
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "cannot be read: it is no JSON"),
+        (b'{"solver": "fno", ', "cannot be read: it is no JSON"),
+        (b"\xff\xfe\x00", "cannot be read: it is no JSON"),
+        (record("nobody", 0.1), "unknown solver 'nobody'"),
+        (record("fno", 0.1, "burger"), "unknown system 'burger'"),
+        (record("fno", 0.1, errors={}), "no errors of test"),
+        (record("fno", float("nan")), "test rel_l2 is missing or wrong"),
+        (record("fno", -0.1), "test rel_l2 is missing or wrong"),
+        (record("fno", 0.1, errors={"test": 3}), "test rel_l2 is missing or wrong"),
+        (record("fno", 0.1, steps={"fit": "many"}), "fit is missing or wrong"),
+        (record("fno", 0.1, title=None), "title is missing or wrong"),
+    ],
+)
+def test_damaged_records_are_named(content: Any, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with pytest.raises(DataError) as caught:
+        read_records([tmp_path])
+    assert str(path) in str(caught.value)
+    assert why in str(caught.value)
+    assert "Remove it" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "{}", '{"solver": "fno"}'])
+def test_other_files_are_left_out(content: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text(content)
+    assert read_record(tmp_path / "notes.json") is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"solver": "cape"}, {"seed": 7}, {"budget_seconds": 90.0}, {"size": "tiny"}, {"recipe": "tiny"}]
+)
+def test_a_record_is_what_its_name_promises(changes: dict[str, Any], tmp_path: Path) -> None:
+    plan = Comparison("combined", ("fno",), 180.0, tmp_path)
+    path = tmp_path / f"{plan.name('fno', 0)}.json"
+    path.write_text(json.dumps(record("fno", 0.1)))
+    assert [one["solver"] for one in compare(plan, str)] == ["fno"]
+    path.write_text(json.dumps({**record("fno", 0.1), **changes}))
+    with pytest.raises(ConfigError, match="is not the record that its name promises"):
+        compare(plan, str)
+
+
+# ---- what is asked -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--recipe", "tinny"], "unknown recipe 'tinny', did you mean 'tiny'?"),
+        (["--size", "tinyy"], "unknown size 'tinyy', did you mean 'tiny'?"),
+        (["--solvers", ","], "Expected names of solvers, or all; got none."),
+        (["--budget", "100steps"], "--budget must be a time"),
+        (["nosuch"], "nosuch"),
+        (["--write", "README-without-marks.md"], "does not exist"),
+    ],
+)
+def test_requests_are_refused_before_anything_is_made(
+    words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "_pool", lambda *_: pytest.fail("made data"))
+    assert main(["compare", "combined", "--solvers", "fno", "--out", "out", *words]) in (2, 3)
+    assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_solvers_are_named_once() -> None:
+    assert chosen(["fno", "cape", "fno"]) == ("fno", "cape")
+    assert chosen(["fno", "all"]) == chosen(["all"])
+
+
+def test_who_failed_is_told_by_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one(plan: Comparison, name: str, *_: Any) -> dict[str, Any]:
+        if name == "cape":
+            raise RuntimeError("a mistake")
+        return record(name, 0.1)
+
+    monkeypatch.setattr(run, "_pool", lambda *_: object())
+    monkeypatch.setattr(run, "_one", one)
+    words = ["compare", "combined", "--solvers", "fno,cape", "--budget", "3min", "--device", "cpu"]
+    assert main([*words, "--out", str(tmp_path)]) == DataError.exit_code
+    told = capsys.readouterr()
+    assert "No record of cape on combined (seed 0): see above why." in told.err
+    assert "FNO" in told.out
+    assert (tmp_path / "combined-fno-fast-paper-180s-s0.json").exists()
+
+
+def test_damaged_trials_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Comparison("advection", ("fno",), 90.0, tmp_path)
+    (tmp_path / "x.trials").write_text("[")
+    monkeypatch.setattr(run, "_trials", lambda *_: [{"factor": 3.0, "score": 0.1}])
+    assert run._learning_rate(plan, "fno", 0, None, tmp_path / "x")[0] == 3.0  # type: ignore[arg-type]
+    assert json.loads((tmp_path / "x.trials").read_text())[0]["factor"] == 3.0
+
+
+def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    """Another one would remove what this one trains."""
+    plan = Comparison("combined", ("fno",), 180.0, tmp_path)
+    (tmp_path / f"{plan.name('fno', 0)}.json").write_text(json.dumps(record("fno", 0.1)))
+    code = (
+        "import sys; from pathlib import Path; from pdejepa.compare.run import Comparison, compare\n"
+        "compare(Comparison('combined', ('fno',), 180.0, Path(sys.argv[1])), lambda line: print(line, flush=True))"
+    )
+    with lock(tmp_path):
+        other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert "Another process" in other.stdout.readline()
+        assert other.poll() is None
+    assert other.wait(60) == 0
+
+
+# ---- what a table says -------------------------------------------------------------------------------------------
+def test_recipes_do_not_share_a_table() -> None:
+    both = [record("fno", 0.1), record("fno", 0.2, recipe="tiny")]
+    assert [len(group) for group in groups(both).values()] == [1, 1]
+
+
+def test_seeds_are_told_apart() -> None:
+    both = [record("fno", 0.1), record("fno", 0.2, seed=1), record("cape", 0.3)]
+    assert [row[0] for row in rows(both)] == ["FNO, seed 0", "FNO, seed 1", "CAPE"]
+
+
+def test_who_kept_no_budget_is_named() -> None:
+    assert cautions([record("fno", 0.1, seconds=195.0)]) == []
+    assert cautions([record("fno", 0.1, seconds=205.0)]) == ["More than 10% beside the budget: FNO 205 s."]
+
+
+def test_a_mean_over_parameters_may_be_worse_than_the_first_frame() -> None:
+    """Then it is about the best of nothing."""
+    one = record("fno", 0.5, is_blind=True)
+    one["errors"]["test"] |= {"repeat_first": 0.8, "blind": 0.9}
+    assert [row[0] for row in rows([one])] == ["FNO", "(the first frame again)"]
+    assert "about the best" not in cautions([one])[0]
+    one["errors"]["test"]["blind"] = 0.4
+    assert "about the best" in rows([one])[2][0]
+    assert "about the best" in cautions([one])[0]
+
+
+def test_what_can_be_known_is_solved_for_only_where_somebody_is_blind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(run, "blind_error", lambda pool, split: asked.append(split))
+    for solvers in (("cape",), ("cape", "fno")):
+        run._pool(Comparison("advection", solvers, 1.0, tmp_path, size="tiny"), str)
+    assert asked == ["test", "ood"]
+
+
+def test_the_method_is_judged_from_one_frame_as_well() -> None:
+    """Though its models of Wave-B observe two."""
+    pool = build_pool(systems.get("wave_b"), {"train": 6, "valid": 2, "test": 2}, CPU)
+    entry = MethodEntry("wave_b", "tiny", 0)
+    assert entry.history == 2
+    seen: list[int] = []
+    answers = protocol.Answer
+
+    def forecast(u: torch.Tensor, xi: torch.Tensor, n_frames: int, support: Any) -> protocol.Answer:
+        seen.append(u.shape[1])
+        fields = torch.cat((u, u[:, :1].expand(-1, n_frames, -1, -1)), 1)
+        return answers(fields, torch.full((len(u),), -1), 0.0, 0.0)
+
+    entry.forecast = forecast  # type: ignore[method-assign, assignment]
+    found = protocol.judge(entry, pool, "test", 5)
+    assert seen == [1, 2]
+    assert found["rel_l2"] == pytest.approx(found["repeat_first"])
