@@ -68,12 +68,15 @@ def test_reports_of_several_records(tmp_path: Path, capsys: Printed) -> None:
         (["advection", "--out", "x", "--base", "nowhere"], 4, "nowhere is no run of pdejepa"),
         (["advection", "--out", "x", "--base", "nowhere", "--seconds", "5"], 2, "--base has had its training"),
         (["--report", "nowhere"], 3, "nowhere cannot be read"),
+        (["--report", "broken.json"], 3, "Give the command that wrote it, pdejepa ablate NAME --out DIR, once more"),
+        (["advection", "--out", "x", "--seconds", "-5"], 2, "--seconds must be positive, got -5."),
     ],
 )
 def test_mistakes(
     words: list[str], code: int, sentence: str, tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("broken.json").write_text('{"format": ')
     assert main(["ablate", *words]) == code
     assert sentence in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.safetensors"))

@@ -54,6 +54,9 @@ def fail_with(error: BaseException) -> Callable[[], object]:
         (typer.Abort(), 7, "Stopped on request"),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 6, "Disk full"),
         (PermissionError(errno.EACCES, "Permission denied", "a.txt"), 6, "Permission denied: a.txt"),
+        (PermissionError(errno.EACCES, "Permission denied", "ro/.a.png.tmp-7-9c1e-5f"), 6, "ro/a.png. Choose another"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", ".d.tmp-7-9c1e-5f", None, "d"), 6, "Is a directory: d. It"),
+        (FileExistsError(errno.EEXIST, "File exists", "afile"), 6, "File exists: afile. It is in the way of a folder"),
         (MemoryError(), 6, "Out of memory"),
         (ZeroDivisionError("division by zero"), 1, "Unexpected failure: ZeroDivisionError: division by zero"),
         (typer.Exit(0), 0, ""),
@@ -66,6 +69,7 @@ def test_failures(error: BaseException, code: int, words: str, capsys: pytest.Ca
     assert words in err
     assert out == ""
     assert "Traceback" not in err
+    assert ".tmp-" not in err
 
 
 @pytest.mark.parametrize("argv", [["--debug", "go"], ["go", "--debug"]])

@@ -115,11 +115,13 @@ def test_models_by_system(shipped: Path, capsys: Printed) -> None:
         (["--index", "-1"], 2, "--index"),
         (["--device", "gpu", "--model", "MODEL"], 2, "Unknown device"),
         (["heat", "--model", "MODEL"], 2, "is a model of advection, not of heat"),
+        (["--out", "afile/demo"], 2, "--out needs a folder where afile is a file"),
     ],
 )
 def test_mistakes(shipped: Path, words: list[str], code: int, told: str, capsys: Printed) -> None:
     if "MODEL" in words:
         tiny.saved("advection", Path("MODEL"))
+    Path("afile").touch()
     assert main(["demo", *words]) == code
     assert told in capsys.readouterr().err
     assert not Path("pdejepa-demo").exists()

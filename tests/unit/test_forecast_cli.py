@@ -98,11 +98,29 @@ def test_an_unstable_forecast_is_kept_and_told(tmp_path: Path, capsys: Printed) 
         (["--frames", "0"], 2, "n_frames counts new frames"),
         (["--device", "gpu"], 2, "Unknown device"),
         (["--out", "f.bmp"], 2, "Pictures are written as"),
+        (["--animate", "f.mp4"], 2, "Animations are written as .gif, .webp; got 'f.mp4'. Give --animate such a name."),
+        (["--out", "d.png"], 2, "--out must name a file; d.png is a folder."),
+        (["--out", "d.png/file/f.png"], 2, "--out needs a folder where d.png/file is a file; choose another name."),
     ],
 )
-def test_forecast_mistakes(heat: Path, options: list[str], code: int, words: str, capsys: Printed) -> None:
+def test_forecast_mistakes(
+    heat: Path, options: list[str], code: int, words: str, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(heat)
+    Path("d.png").mkdir()
+    Path("d.png/file").touch()
     assert main(["forecast", str(heat), *options]) == code
-    assert words in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert words in err
+    assert out == ""  # nothing was forecast
+
+
+@pytest.mark.parametrize("command", ["forecast", "demo", "evaluate"])
+def test_places_that_cannot_be_written_to(command: str, capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    monkeypatch.setattr("pdejepa.forecast.forecaster.load", lambda *_, **__: pytest.fail("work was begun"))
+    assert main([command, "combined", "--out", "ro/f.png"]) == 6
+    assert "--out: the folder . cannot be written to. Choose another one" in capsys.readouterr().err
 
 
 def test_evaluate(heat: Path, capsys: Printed) -> None:
@@ -121,6 +139,32 @@ def test_evaluate(heat: Path, capsys: Printed) -> None:
     assert main(["evaluate", str(heat), "--n", "2", "--splits", "valid"]) == 0  # it still loads; errors are added
     for file in (heat / "model" / "config.json", path):
         assert set(json.loads(file.read_text())["errors"]) == {"test", "ood", "valid"}
+
+
+def test_fewer_trajectories_replace_nothing(heat: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(heat.parent)
+    assert main(["evaluate", "run", "--n", "3", "--splits", "test", "--out", "mine.json"]) == 0
+    for given in ([], ["--out", "few.json"]):
+        before = {path: path.read_bytes() for path in (*heat.rglob("*.*"), Path("mine.json")) if path.is_file()}
+        capsys.readouterr()
+        assert main(["evaluate", "run", "--n", "1", *given]) == 0
+        told = "The card keeps the errors on" if given else "Not recorded: run/model has errors on"
+        assert f"{told} 3 trajectories of test" in capsys.readouterr().out
+        assert {path: path.read_bytes() for path in (*heat.rglob("*.*"), Path("mine.json")) if path.is_file()} == before
+    assert json.loads(Path("few.json").read_text())["errors"]["test"]["n"] == 1
+    assert main(["evaluate", "run", "--n", "1", "--out", "mine.json"]) == 2
+    assert "mine.json has errors on 3 trajectories of test; fewer do not replace them" in capsys.readouterr().err
+    assert main(["evaluate", "run", "--n", "4", "--splits", "test"]) == 0
+    assert "| `test` | in distribution | 4 |" in (heat / "model" / "README.md").read_text()
+
+
+def test_fewer_trajectories_of_a_data_set_replace_nothing(heat: Path, tiny_datasets: Make, capsys: Printed) -> None:
+    words = ["evaluate", str(heat), "--data", str(tiny_datasets("heat")), "--splits", "test", "--n"]
+    assert main([*words, "2"]) == 0
+    assert main([*words, "1"]) == 0
+    assert "Not recorded" in capsys.readouterr().out
+    (record,) = (heat / "results").iterdir()
+    assert json.loads(record.read_text())["errors"]["test"]["n"] == 2
 
 
 def test_evaluate_a_data_set(heat: Path, tiny_datasets: Make, tmp_path: Path, capsys: Printed) -> None:
@@ -165,7 +209,8 @@ def test_evaluate_leaves_a_shipped_model_alone(
         (["--splits", ","], 2, "names no split"),
         (["--n", "0"], 2, "--n"),
         (["--data", "nowhere"], 3, "holds no data set"),
-        (["--observed", "2", "--n", "1"], 3, "expects the observed state"),
+        (["--observed", "2", "--n", "1"], 3, "--observed 2 is for second-order systems; heat expects"),
+        (["--out", "."], 2, "--out must name a file; . is a folder."),
     ],
 )
 def test_evaluate_mistakes(heat: Path, options: list[str], code: int, words: str, capsys: Printed) -> None:

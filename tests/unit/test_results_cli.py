@@ -100,6 +100,8 @@ def test_write_and_plot(folder: Path, tmp_path: Path, capsys: Printed) -> None:
         (["--write", "nowhere.md"], 3, "does not exist"),
         (["--plot", "f.bmp"], 2, "--plot must be a picture"),
         (["--recipe", "paper", "--plot", "f.png"], 3, "nothing to plot"),
+        (["--recipe", "tinny"], 2, "unknown recipe 'tinny', did you mean 'tiny'?"),
+        (["empty"], 3, "empty holds no record of an evaluation. Make one with: pdejepa evaluate RUN"),
     ],
 )
 def test_mistakes(
@@ -107,6 +109,7 @@ def test_mistakes(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     Path("no_marks.md").write_text("text\n")
+    Path("empty").mkdir()
     assert main(["results", *options]) == code
     assert words in capsys.readouterr().err
     assert Path("no_marks.md").read_text() == "text\n"

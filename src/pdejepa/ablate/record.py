@@ -73,17 +73,18 @@ def read_record(path: Path) -> Record:
         raise DataError(
             f"{file} cannot be read ({error.strerror}). Give the --out folder of an ablation, or its {NAME}."
         ) from None
+    again = "Give the command that wrote it, pdejepa ablate NAME --out DIR, once more: it measures what is missing."
     try:
         record = json.loads(raw) if len(raw) <= MAX_BYTES else None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} is damaged ({str(error)[:100]}).") from None
+        raise DataError(f"{file} is damaged ({str(error)[:100]}). {again}") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise DataError(f'{file} is no record of an ablation: "format" must be "{FORMAT}".')
+        raise DataError(f'{file} is no record of an ablation: "format" must be "{FORMAT}". Give the {NAME} of one.')
     if record.get("format_version") != FORMAT_VERSION:
         raise DataError(f"{file} has format {record.get('format_version')!r}; this version reads {FORMAT_VERSION}.")
     missing = [key for key in KEYS if key not in record]
     if missing or not isinstance(record["runs"], dict):
-        raise DataError(f"{file} is damaged: {', '.join(missing) or 'runs'} missing.")
+        raise DataError(f"{file} is damaged: {', '.join(missing) or 'runs'} missing. {again}")
     return record
 
 

@@ -8,8 +8,10 @@ Command modules import PyTorch and everything that needs it inside their functio
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -43,6 +45,14 @@ COMMANDS: tuple[str, ...] = (
 TRAINING = ("train", "ablate", "compare")
 _STOPPED = "Stopped on request. Files that were finished are intact; unfinished ones were not kept."
 _OUT_OF_MEMORY = "Out of memory. Use a smaller size, grid or batch, or a machine with more memory."
+_ADVICE = {
+    errno.EISDIR: " It is a folder; give the name of a file.",
+    errno.EEXIST: " It is in the way of a folder; choose another name.",
+    errno.ENOTDIR: " A file is in the way of a folder; choose another name.",
+    errno.EACCES: " Choose another place, or change its permissions.",
+    errno.EROFS: " Choose another place.",
+}
+_TEMPORARY = re.compile(r"(^|/)\.([^/]+)\.tmp-[\w-]+")  # see `core.atomic`
 _INTERRUPTED_BY_TYPER = 130  # typer turns KeyboardInterrupt into this code
 
 
@@ -141,14 +151,20 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return _say(_OUT_OF_MEMORY, ResourceError.exit_code)
     if isinstance(error, OSError) and error.strerror:
-        where = f": {error.filename}" if error.filename else ""
-        return _say(f"{error.strerror}{where}", ResourceError.exit_code)
+        return _say(_told(error), ResourceError.exit_code)
     text = " ".join(str(error).split())[:500]
     return _say(
         f"Unexpected failure: {type(error).__name__}: {text}. This is a mistake in pdejepa; "
         "please report it with the output of the same command and --debug.",
         1,
     )
+
+
+def _told(error: OSError) -> str:
+    """What the system says, of the path that the user knows and not of a temporary beside it, and what to do."""
+    path = error.filename2 or error.filename
+    known = _TEMPORARY.sub(r"\1\2", os.fsdecode(path)) if isinstance(path, str | bytes) else ""
+    return f"{error.strerror}{f': {known}' if known else ''}.{_ADVICE.get(error.errno or 0, '')}"
 
 
 def _is_typer_error(error: Any) -> bool:

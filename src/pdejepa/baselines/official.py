@@ -6,7 +6,7 @@
 A file is a safetensors file, or a pickle of PyTorch (.pth, .pt, .tar, .bin) that is opened by its safe reader only: a
 file that asks for more than tensors, plain containers and `argparse.Namespace` is refused, never opened otherwise.
 
-    1  unwrap        {"model": ...}, {"model_state": ...} or the tensors themselves
+    1  unwrap        {"model": ...}, {"model_state": ...}, {"state_dict": ...} or the tensors themselves
     2  names         a leading `module.` goes; tables that follow from the window size are ignored
     3  every tensor  of ours: loaded, or re-initialised (it keeps its random start) if it is listed as such or missing
     4  refuse        a shape that may not differ, and fewer than 95 % of the tensors that should be loaded
@@ -21,6 +21,7 @@ import hashlib
 import os
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ from pdejepa.core.errors import CheckpointError
 from pdejepa.stages.weights import first_not_finite, read_weights
 
 PICKLES = (".pth", ".pt", ".tar", ".bin")
-WRAPPERS = ("model", "model_state")
+WRAPPERS = ("model", "model_state", "state_dict")
+BEGINNINGS = (b"PK\x03\x04", b"\x80")  # of what PyTorch writes: archives, and pickles before version 1.6
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 IGNORED = ("relative_coords_table", "relative_position_index")  # ends of names: they follow from the window size
 LEAST_SHARE = 0.95
 Convert = Callable[[str, Tensor, Tensor], Tensor | None]  # (name, theirs, ours) -> theirs in our shape, or None
@@ -50,7 +53,7 @@ class Report:
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} tensors loaded"]
         for word, names in (("re-initialised", self.reinitialised), ("skipped", self.skipped)):
-            listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            listed = ", ".join(map(_shown, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             parts.append(f"{len(names)} {word}" + (f" ({listed})" if names else ""))
         return "; ".join(parts)
 
@@ -79,6 +82,9 @@ def load_official(
         if name not in theirs or name.startswith(tuple(fresh)):
             continue
         value: Tensor | None = theirs[name]
+        if own.is_floating_point() and not theirs[name].is_floating_point():
+            wrong.append(f"{name} holds {_type(theirs[name])}, expected {_type(own)}")
+            continue
         if theirs[name].shape != own.shape:
             value = convert(name, theirs[name], own) if convert else None
         if value is not None and value.shape == own.shape:
@@ -87,7 +93,8 @@ def load_official(
             wrong.append(f"{name} is {tuple(theirs[name].shape)}, expected {tuple(own.shape)}")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise CheckpointError(f"{path} is of another size: {'; '.join(wrong[:3])}{more}. Use the file of this model.")
+        told = "; ".join(wrong[:3]) + more
+        raise CheckpointError(f"{path} is of another size or type: {told}. Use the file of this model.")
     _check_share(path, chosen, [n for n in ours if not n.startswith((*fresh, *may_differ, *idle))])
     with torch.no_grad():
         for name, value in chosen.items():
@@ -120,42 +127,66 @@ def read_official(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             found = found[wrapper]
     if not isinstance(found, Mapping) or not found:
         raise CheckpointError(f"{path} holds a {type(found).__name__} where tensors by name were expected.")
-    strange = [str(name)[:80] for name, value in found.items() if not (isinstance(name, str) and _is_real(value))]
+    strange = [_shown(str(name)) for name, value in found.items() if not (isinstance(name, str) and _is_real(value))]
     if strange:
         raise CheckpointError(
             f"{path} holds more than tensors of real numbers ({', '.join(strange[:3])}). "
             f"Expected a table of them, or one under {' or '.join(map(repr, WRAPPERS))}."
         )
+    for name, value in found.items():
+        if value.is_meta or value.nbytes > value.untyped_storage().nbytes():
+            raise CheckpointError(f"{path} is not loaded: {_shown(name)} has more values than the file holds.")
     tensors = {name.removeprefix("module."): value for name, value in found.items() if not name.endswith(IGNORED)}
     bad = first_not_finite(tensors)
     if bad:
-        raise CheckpointError(f"{path}: {bad} holds values that are not finite. Fetch the file anew.")
+        raise CheckpointError(f"{path}: {_shown(bad)} holds values that are not finite. Fetch the file anew.")
     return tensors
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, Tensor) and not value.is_complex() and value.layout == torch.strided
+    """Whether it is a plain tensor of real numbers that can be computed with."""
+    if not isinstance(value, Tensor) or value.is_nested or value.is_quantized or value.layout != torch.strided:
+        return False
+    return value.dtype in FLOATS or not (value.is_floating_point() or value.is_complex())
+
+
+def _shown(name: str) -> str:
+    """A name from the file in one line of its own: letters that do not print are escaped."""
+    return name[:80] if name.isprintable() else repr(name[:80])
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _unpickle(path: Path) -> Any:
     """By the reader of PyTorch that runs no code; trainers also store their options, an argparse.Namespace."""
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as stream:
+            start = stream.read(9)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror or error}).") from error
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings(action="ignore"):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the library's advice to open the file unsafely is not passed on
-        raise CheckpointError(f"{path} is not loaded: {_why(error)}.") from None
+        raise CheckpointError(f"{path} is not loaded: {_why(error, start)}.") from None
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, start: bytes) -> str:
     """What is wrong with a pickle, in our words."""
+    if not start:
+        return "it is empty"
+    if start[8:] == b"{":
+        return "it is a safetensors file; give it the ending .safetensors"
     wanted = re.search(r"GLOBAL:? (?:GLOBAL )?(\S+)", str(error))
     if wanted:
-        return f"it asks for {wanted[1][:80]}, which could run code; save its tensors as safetensors instead"
+        return f"it asks for {_shown(wanted[1])}, which could run code; save its tensors as safetensors instead"
+    if not start.startswith(BEGINNINGS):
+        return "it is not a PyTorch or safetensors file"
     if isinstance(error, pickle.UnpicklingError):
         return "it holds more than data, or it is damaged; save its tensors as safetensors instead"
-    return f"it is damaged ({' '.join(str(error).split())[:120]})"
+    return "it is cut off or damaged; fetch it anew"
 
 
 # ---- manifests ---------------------------------------------------------------------------------------------------

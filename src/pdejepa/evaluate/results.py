@@ -63,11 +63,26 @@ def result_name(result: dict[str, Any]) -> str:
 
 def write_result(result: dict[str, Any], path: Path) -> dict[str, Any]:
     """Write the record and return it; splits that an earlier record of the same forecasts holds are kept."""
-    before = _read(path)
-    if all(before.get(key) == result[key] for key in ("system", "weights_sha256", "observed_frames")):
-        result = {**result, "errors": {**before["errors"], **result["errors"]}}
+    result = {**result, "errors": {**earlier_errors(result, path), **result["errors"]}}
     write_json(path, result)
     return result
+
+
+def earlier_errors(result: dict[str, Any], path: Path) -> Errors:
+    """The errors in the record at `path`, if there is one of the same forecasts."""
+    before = _read(path)
+    is_same = all(before.get(key) == result[key] for key in ("system", "weights_sha256", "observed_frames"))
+    return before["errors"] if is_same else {}
+
+
+def larger(known: Errors, counts: dict[str, int]) -> str:
+    """`1,000 trajectories of test`: the first split that is known from more than `counts`; empty if none is."""
+    for split, n in counts.items():
+        found = known.get(split)
+        before = found.get("n") if isinstance(found, dict) else None
+        if isinstance(before, int) and before > n:
+            return f"{before:,} trajectories of {split}"
+    return ""
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -18,9 +18,12 @@ import torch
 import pdejepa
 from pdejepa.core.config import to_dict
 from pdejepa.core.device import rank_and_world
-from pdejepa.core.files import lock
+from pdejepa.core.errors import CheckpointError
+from pdejepa.core.files import lock, sha256_file
 from pdejepa.forecast.card import kept_training
 from pdejepa.forecast.checkpoint import save_model
+from pdejepa.forecast.header import CONFIG_NAME
+from pdejepa.forecast.locate import WEIGHTS_NAME
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.memory import read_json
 from pdejepa.stages.train import Trained, train_stages
@@ -74,9 +77,14 @@ def details(trained: Trained, is_polished: bool) -> dict[str, Any]:
 
 
 def _is_saved(model: Path, trained: Trained, name: str) -> bool:
-    """Whether the checkpoint of these very weights exists: a finished run that is run again changes nothing."""
-    path = model / "config.json"
-    return path.exists() and read_json(path).get("lineage", {}).get(name) == trained.lineage[name]
+    """Whether the checkpoint of these very weights is there and whole: a finished run that is run again keeps it."""
+    try:
+        plain, weights = read_json(model / CONFIG_NAME), model / WEIGHTS_NAME
+        is_ours = plain["lineage"].get(name) == trained.lineage[name]
+        is_whole = weights.stat().st_size == plain["weights_bytes"] and sha256_file(weights) == plain["weights_sha256"]
+    except (CheckpointError, OSError, AttributeError, KeyError):
+        return False
+    return is_ours and is_whole
 
 
 def _total(trained: Trained, elapsed: float) -> float:

@@ -159,8 +159,8 @@ class StageFolder:
 
     def read(self, name: str) -> Snapshot:
         """One checkpoint, `best` or `final`: manifest, sizes and hashes first, then the content."""
-        folder = self.root / name
-        files = [WEIGHTS, OPTIMISER, STATE] if _STEP.fullmatch(name) else [WEIGHTS, STATE]
+        folder, is_step = self.root / name, _STEP.fullmatch(name) is not None
+        files = [WEIGHTS, OPTIMISER, STATE] if is_step else [WEIGHTS, STATE]
         if not (folder / MANIFEST_NAME).exists():
             raise CheckpointError(f"{folder} is missing or was never finished.")
         try:
@@ -168,22 +168,35 @@ class StageFolder:
         except DataError as error:
             raise CheckpointError(str(error)) from error
         if damage:
-            raise CheckpointError(f"{name}/{damage[0]}.")
+            raise CheckpointError(f"{name if is_step else folder}/{damage[0]}.")
         state = self._read_json(folder / STATE)
         if type(state.get("step")) is not int:
-            raise CheckpointError(f"{name}/{STATE} names no step.")
-        return Snapshot(
-            name, state, read_weights(folder / WEIGHTS), read_weights(folder / OPTIMISER) if len(files) == 3 else {}
-        )
+            raise CheckpointError(f"{name if is_step else folder}/{STATE} names no step.")
+        optimiser = read_weights(folder / OPTIMISER) if is_step else {}
+        return Snapshot(name, state, read_weights(folder / WEIGHTS), optimiser)
 
     def read_done(self) -> dict[str, Any] | None:
         """done.json, or None while the stage is unfinished."""
         if not (self.root / DONE).exists():
             return None
-        done = self._read_json(self.root / DONE)
-        if not isinstance(done.get("upstream"), dict) or type(done.get("steps")) is not int:
-            raise CheckpointError(f"{self.root / DONE} is damaged. Pass --restart {self.root.name} to begin it anew.")
+        with self._advise_restart():
+            done = self._read_json(self.root / DONE)
+            if not isinstance(done.get("upstream"), dict) or type(done.get("steps")) is not int:
+                raise CheckpointError(f"{self.root / DONE} is damaged.")
         return done
+
+    def read_final(self) -> Snapshot:
+        """The selected weights of a finished stage."""
+        with self._advise_restart():
+            return self.read(FINAL)
+
+    @contextlib.contextmanager
+    def _advise_restart(self) -> Iterator[None]:
+        """Damage to what a finished stage left is final: say the way out."""
+        try:
+            yield
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} Pass --restart {self.root.name} to begin it anew.") from error
 
     def clear(self) -> None:
         """Remove what killed writers left behind."""

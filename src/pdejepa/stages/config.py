@@ -192,7 +192,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
 
     def __post_init__(self) -> None:
-        problems = []
+        problems = [] if self.stages else [f"stages must name at least one of {', '.join(STAGES)}; got none"]
         for name in self.stages:
             if name not in STAGES:
                 hint = did_you_mean(name, STAGES) or "."

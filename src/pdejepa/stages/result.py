@@ -43,7 +43,7 @@ def write_result(
 
 def load_result(stage: Stage, store: StageFolder) -> dict[str, Any]:
     """Put the selected weights into the stage; return what done.json says of them."""
-    done, final = store.read_done(), store.read(FINAL)
+    done, final = store.read_done(), store.read_final()
     if done is None or any(key not in done for key in _KEYS.values()):
         raise CheckpointError(f"{store.root / DONE} is damaged. Pass --restart {stage.name} to begin it anew.")
     if done["weights_sha256"] != store.digest(FINAL, WEIGHTS):

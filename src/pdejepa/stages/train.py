@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from pdejepa.core.device import device_name, pick_device, rank_and_world
-from pdejepa.core.errors import CheckpointError
+from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.core.files import write_json
 from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
@@ -77,7 +78,7 @@ def train_stages(
     after_stage: called on the first rank when a stage is finished.
     restart: forget this stage and those that stand on it first.
     data: what to train on, on the right device, if it is in memory already.
-    keep: what becomes of the weights.
+    keep: what becomes of the weights; a training that keeps none is a part of something larger, and quiet.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
@@ -111,6 +112,7 @@ class _Run:
         if self.restart and self.place.rank == 0:
             restart_from(self.out, self.restart, self.say)
         agree([0])
+        self._check_missing()
         remember(self.out, self.config, self.place.rank == 0, self.say)
         begin = time.monotonic()
         data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
@@ -125,19 +127,22 @@ class _Run:
     def _chain(self) -> list[str]:
         """The stages asked for and those they stand on, in order."""
         wanted = set(self.config.stages)
-        needed = wanted.union(*(NEEDS[name] for name in wanted)) if wanted else set()
+        needed = wanted.union(*(NEEDS[name] for name in wanted))
         if self.config.variant == "vanilla":
             needed.discard("align")
         return [name for name in STAGES if name in needed]
 
-    def _stage(self, name: str, data: TrainingData, trained: Trained) -> None:
-        folder = self.out / name
-        if name not in self.config.stages and not (folder / "done.json").exists():
-            last = self.config.stages[-1]
+    def _check_missing(self) -> None:
+        """Refuse to start on stages that are neither finished nor asked for."""
+        others = [name for name in self._chain() if name not in self.config.stages]
+        missing = [name for name in others if not (self.out / name / "done.json").exists()]
+        if missing:
             raise CheckpointError(
-                f"{last} needs the stage {name}, which is not finished in {self.out}. "
-                f"Run it first: add {name} to --stages."
+                f"{self.config.stages[-1]} needs {' and '.join(missing)}, not finished in {self.out}. "
+                f"Add {','.join(missing)} to --stages."
             )
+
+    def _stage(self, name: str, data: TrainingData, trained: Trained) -> None:
         if needs_fitting(trained.model) and name not in ("pretrain", "align"):
             fit_latents(trained.model, data, self.out, trained.lineage_of(("pretrain", "align")), self.place.rank == 0)
         with _seeded(self.config.seed, name):
@@ -155,9 +160,9 @@ class _Run:
             keep=self.keep,
             upstream=upstream,
             say=self.say,
-            show_progress=self.place.rank == 0,
+            show_progress=self.place.rank == 0 and self.keep == "files",
         )
-        report = run_stage(stage, folder, context)
+        report = run_stage(stage, self.out / name, context)
         trained.reports[name], trained.seconds[name] = report, report["seconds"]
         if self.after_stage is not None and self.place.rank == 0:
             self.after_stage(name, trained)
@@ -194,6 +199,8 @@ def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
 
     Without any seconds there, their steps are the measure.  Of a mixture, stages without seconds count as average ones.
     """
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds must be positive, got {seconds:g}.")
     names = [name for name in config.stages if not (name == "align" and config.variant == "vanilla")]
     budgets = {name: getattr(config, name).training.budget for name in names}
     parts = {name: budget.seconds for name, budget in budgets.items()}

@@ -31,7 +31,7 @@ def saved(path: Path, content: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("wrapper", ["model", "model_state", None])
+@pytest.mark.parametrize("wrapper", ["model", "model_state", "state_dict", None])
 @pytest.mark.parametrize("prefix", ["module.", ""])
 def test_wrappers_and_prefixes(tmp_path: Path, wrapper: str | None, prefix: str) -> None:
     content: dict[str, Any] = {prefix + name: value for name, value in weights().items()}
@@ -78,7 +78,12 @@ def test_code_in_a_file_is_never_run(tmp_path: Path, suffix: str, monkeypatch: p
         ({}, "holds a dict where tensors by name"),
         ({"model": {"a": 3}}, "more than tensors of real numbers"),
         ({"a": torch.ones(2, dtype=torch.complex64)}, "more than tensors of real numbers"),
+        ({"a": torch.ones(2).to(torch.float8_e4m3fn)}, "more than tensors of real numbers"),
         ({"a": torch.tensor([torch.nan])}, "not finite"),
+        ({"a": torch.zeros(1).expand(10**14)}, "a has more values than the file holds"),
+        ({"a": torch.ones(2, device="meta")}, "a has more values than the file holds"),
+        ({"a\nLoaded.": torch.tensor([torch.nan])}, r"'a\\nLoaded\.' holds values"),
+        ({"a\nLoaded.": 3}, r"\('a\\nLoaded\.'\)"),
     ],
 )
 def test_strange_contents(tmp_path: Path, content: Any, message: str) -> None:
@@ -89,12 +94,37 @@ def test_strange_contents(tmp_path: Path, content: Any, message: str) -> None:
 def test_damaged_missing_and_other_files(tmp_path: Path) -> None:
     whole = saved(tmp_path / "w.pth", weights()).read_bytes()
     (tmp_path / "cut.pth").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CheckpointError, match="damaged"):
-        read_official(tmp_path / "cut.pth")
+    write_weights(tmp_path / "other.pth", weights())
+    pages = {"empty.pth": b"", "text.pth": b"hello, this is no model", "page.pth": b"<html>" * 9, "end.pth": whole[:-5]}
+    for name, content in pages.items():
+        (tmp_path / name).write_bytes(content)
+    foreign = "it is not a PyTorch or safetensors file"
+    told = {"cut": "it is cut off or damaged", "end": "it is cut off or damaged", "empty": "it is empty"}
+    for name, why in {**told, "text": foreign, "page": foreign, "other": "it is a safetensors file"}.items():
+        with pytest.raises(CheckpointError, match=rf"{name}.pth is not loaded: {why}"):
+            read_official(tmp_path / f"{name}.pth")
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_official(tmp_path / "none.pth")
     with pytest.raises(CheckpointError, match=r"expected \.safetensors"):
         read_official(tmp_path / "w.h5")
+
+
+def test_the_warnings_of_pytorch_are_not_passed_on(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    torch.save(weights(), tmp_path / "w.pth", pickle_protocol=4)
+    with pytest.raises(CheckpointError, match="save its tensors as safetensors"):
+        read_official(tmp_path / "w.pth")
+    assert not recwarn.list
+
+
+def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+    tensors = {**weights(), "2.bias": torch.ones(3, dtype=torch.int64)}
+    with pytest.raises(CheckpointError, match=r"2\.bias holds int64, expected float32"):
+        load_official(net(), saved(tmp_path / "w.pth", tensors))
+
+
+def test_names_of_a_file_cannot_forge_lines(tmp_path: Path) -> None:
+    report = load_official(net(), saved(tmp_path / "w.pth", {**weights(), "x\n40 tensors\x1b[2J": torch.ones(1)}))
+    assert r"1 skipped ('x\n40 tensors\x1b[2J')" in str(report)
 
 
 def test_report_of_missing_and_unknown_tensors(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pdejepa import recipes
-from pdejepa.core.errors import CheckpointError, ConfigError
+from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
 from pdejepa.stages.base import silent
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.memory import differences, owner, read_json, remember, restart_from
-from pdejepa.stages.train import with_seconds
+from pdejepa.stages.train import train_stages, with_seconds
 
 CONFIG = recipes.get("advection", "tiny")
 
@@ -102,3 +102,22 @@ def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:
     tiny = with_seconds(recipes.get("advection", "tiny"), 123.0)  # 100, 30, 800 and 300 steps there
     seconds = [getattr(tiny, name).training.budget.seconds for name in tiny.stages]
     assert seconds == pytest.approx([10.0, 3.0, 80.0, 30.0])
+
+
+@pytest.mark.parametrize("seconds", [-5.0, 0.0, float("nan"), float("inf")])
+def test_a_total_in_seconds_is_positive(seconds: float) -> None:
+    with pytest.raises(UsageError, match=f"^--seconds must be positive, got {seconds:g}"):
+        with_seconds(CONFIG, seconds)
+
+
+def test_no_stage_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="stages must name at least one of pretrain"):
+        dataclasses.replace(CONFIG, stages=())
+
+
+def test_missing_stages_are_told_before_data_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdejepa.stages.train.load_data", lambda *_, **__: pytest.fail("data were made"))
+    config = dataclasses.replace(CONFIG, stages=("dynamics",), device="cpu")
+    with pytest.raises(CheckpointError, match=r"dynamics needs pretrain and align, .* Add pretrain,align to --stages"):
+        train_stages(config, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pdejepa.app.commands.places import check_folder
 from pdejepa.core.errors import CheckpointError, NumericalError, UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def demo(
     from pdejepa.evaluate.showcase import inside_scene, outside_scene, show
     from pdejepa.forecast.forecaster import load
 
+    check_folder("--out", out)
     name, folder = _choose(system, model)
     forecaster = load(folder, device)
     _check_system(forecaster, system, name)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pdejepa.app.commands.places import check_file
+
 if TYPE_CHECKING:
     from pdejepa.data.reader import Dataset
     from pdejepa.forecast.forecaster import Forecaster
@@ -40,7 +42,8 @@ def evaluate(
 ) -> None:
     """Measure the errors of a model on whole splits, print them, and record them.
 
-    The record is a JSON file; the model's config.json and card are brought up to date as well.
+    The record is a JSON file; the model's config.json and card are brought up to date as well. Errors on fewer
+    trajectories than were recorded before do not replace those; --out names a file for them.
     """
     from contextlib import ExitStack
 
@@ -51,17 +54,40 @@ def evaluate(
     from pdejepa.evaluate.results import make_result
     from pdejepa.forecast.forecaster import load
 
+    check_file("--out", out)
     forecaster = load(model, device)
+    _check_observed(forecaster, observed)
     with ExitStack() as stack:
         dataset = stack.enter_context(Dataset.open(data)) if data is not None else None
         chosen = _splits(forecaster, dataset, splits)
-        total = sum(trajectory_counts(forecaster, chosen, dataset, n).values())
-        bar = stack.enter_context(progress(total, f"evaluate {forecaster.system.name}"))
+        counts = trajectory_counts(forecaster, chosen, dataset, n)
+        _check_record(make_result(forecaster, {}, observed), out, counts)
+        bar = stack.enter_context(progress(sum(counts.values()), f"evaluate {forecaster.system.name}"))
         errors = run(forecaster, chosen, dataset, n, observed, bar.advance)
     result = make_result(forecaster, errors, observed)
     _print(result)
     is_usual = observed in (None, forecaster.surrogate.history)
     _record(forecaster, result, out, is_usual, "" if data is None else data.resolve().name)
+
+
+def _check_observed(forecaster: Forecaster, observed: int | None) -> None:
+    from pdejepa.core.errors import DataError
+
+    if (observed or 1) > forecaster.system.structure.time_order:
+        raise DataError(
+            f"--observed {observed} is for second-order systems; {forecaster.system.name} expects the observed state "
+            "as one frame. Leave it out."
+        )
+
+
+def _check_record(result: dict[str, Any], out: Path | None, counts: dict[str, int]) -> None:
+    """Refuse to replace a record of more trajectories of the same forecasts."""
+    from pdejepa.core.errors import UsageError
+    from pdejepa.evaluate.results import earlier_errors, larger
+
+    more = larger(earlier_errors(result, out), counts) if out is not None else ""
+    if more:
+        raise UsageError(f"--out: {out} has errors on {more}; fewer do not replace them. Name another file.")
 
 
 def _splits(forecaster: Forecaster, data: Dataset | None, text: str | None) -> list[str]:
@@ -101,13 +127,16 @@ def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is
 
     The card tells errors on the model's own splits; those on a data set of another name stay in the record.
     """
-    from pdejepa.evaluate.results import brief_errors, result_name, write_result
+    from pdejepa.evaluate.results import brief_errors, earlier_errors, larger, result_name, write_result
     from pdejepa.forecast.checkpoint import record_errors
     from pdejepa.forecast.locate import run_folder, shipped_models
 
     folder = forecaster.folder
     assert folder is not None
     is_own = folder not in shipped_models().values()
+    is_told = is_own and is_usual and not source
+    counts = {split: found["n"] for split, found in result["errors"].items()}
+    more = larger(forecaster.details["errors"], counts) if is_told else ""
     if out is None and is_own:
         name = result_name(result)
         if not is_usual:
@@ -115,8 +144,14 @@ def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is
         if source:
             name = name.replace(".json", f"-on-{source}.json")
         out = run_folder(folder) / "results" / name
+        more = more or larger(earlier_errors(result, out), counts)
+        if more:
+            typer.echo(f"Not recorded: {folder} has errors on {more}; fewer do not replace them. Use --out FILE.")
+            return
     if out is not None:
         write_result(result, out)
         typer.echo(f"Recorded in {out}")
-    if is_own and is_usual and not source:
+    if more:
+        typer.echo(f"The card keeps the errors on {more}.")
+    elif is_told:
         record_errors(forecaster.surrogate, folder, brief_errors(result["errors"]))

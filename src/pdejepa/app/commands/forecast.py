@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pdejepa.app.commands.places import check_file, check_folder
 from pdejepa.core.errors import NumericalError, UsageError
 
 if TYPE_CHECKING:
@@ -42,10 +43,15 @@ def forecast(
     Without --out and --animate the picture is written to SYSTEM_SPLIT_INDEX_forecast.png in the present folder.
     Ends with 5 if the forecast became unstable; what is sound of it is drawn all the same.
     """
+    from pdejepa.draw import animation, pictures
     from pdejepa.evaluate.cases import find_case
     from pdejepa.forecast.forecaster import load
 
     values = _parse_changes(changes or [])
+    check_file("--out", out, "Pictures", pictures.FORMATS)
+    check_file("--animate", animate, "Animations", animation.FORMATS)
+    if out is None and animate is None:
+        check_folder("--out", Path())
     forecaster = load(model, device)
     case = find_case(source, forecaster.system, values, forecaster.device)
     result = forecaster.forecast(case.observed(forecaster.surrogate.history), case.xi, n_frames=frames)

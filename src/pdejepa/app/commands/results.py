@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdejepa.core.errors import DataError, UsageError
+from pdejepa.core.errors import DataError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from pdejepa.evaluate.board import Row
@@ -56,6 +56,7 @@ def results(
 
     _check_plot(plot)
     found = _find(folder)
+    _check_recipe(recipe, found)
     rows = make_rows(found.records, recipe)
     targets = make_targets(rows)
     if found.skipped:
@@ -98,7 +99,13 @@ def _find(folder: Path | None) -> Found:
     from pdejepa.evaluate.records import read_records, shipped_records
 
     if folder is not None or Path(USUAL_FOLDER).is_dir():
-        return read_records(folder or Path(USUAL_FOLDER))
+        found = read_records(folder or Path(USUAL_FOLDER))
+        if folder is not None and not found.records:
+            raise DataError(
+                f"{folder} holds no record of an evaluation. "
+                f"Make one with: pdejepa evaluate RUN --out {folder / 'NAME.json'}"
+            )
+        return found
     found = shipped_records()
     if not found.records and not found.skipped:
         raise DataError(
@@ -106,6 +113,16 @@ def _find(folder: Path | None) -> Found:
             "make a record with: pdejepa evaluate RUN --out results/NAME.json"
         )
     return found
+
+
+def _check_recipe(recipe: str, found: Found) -> None:
+    """Refuse a name that is neither a recipe's nor a record's."""
+    from pdejepa.recipes import RECIPES
+
+    known = dict.fromkeys((*RECIPES, *(record.recipe for record in found.records)))
+    if recipe not in known:
+        hint = did_you_mean(recipe, known) or "."
+        raise UsageError(f"--recipe: unknown recipe {recipe[:80]!r}{hint} There are {', '.join(filter(None, known))}.")
 
 
 def _others(found: Found, recipe: str) -> list[str]:
