@@ -36,6 +36,12 @@ CASES = [pytest.param(name, place, id=f"{name}-{place}") for name in NAMES for p
 CARDS = {name: baselines.get(name).card for name in NAMES}
 FORECASTERS = [case for case in CASES if CARDS[str(case.values[0])].is_forecaster]
 DETERMINED = [case for case in FORECASTERS if not CARDS[str(case.values[0])].is_stochastic]
+HARDER = {  # share of the first loss that may be left of a batch where something keeps tiny networks from learning it
+    ("le_pde", "evolve"): 0.75,  # between latents of an autoencoder that is frozen as it began
+    ("zebra", "tokenise"): 0.55,  # sixteen codes
+    ("mae_pde", "mask"): 0.45,  # most patches are hidden
+    ("videomae", "fit"): 0.6,  # nine tenths are hidden
+}
 N_STEPS, SAVE_EVERY = 4, 2  # of every stage of a short training, which is scored after 2 and 4 steps
 
 
@@ -225,7 +231,7 @@ def test_one_batch_can_be_overfitted(name: str, place: str) -> None:
             loss.backward()
             optimiser.step()
             losses.append(float(loss.detach()))
-        assert min(losses[-20:]) < 0.7 * losses[0], (stage.name, losses[0], losses[-1])
+        assert min(losses[-20:]) < HARDER.get((name, stage.name), 0.25) * losses[0], (stage.name, losses[0], losses[-1])
 
 
 @pytest.mark.parametrize(("name", "place"), FORECASTERS)
