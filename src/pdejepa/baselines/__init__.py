@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
+from typing import TYPE_CHECKING
 
 from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.core.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    import torch
 
 NAMES = (
     "fno",
@@ -29,7 +34,7 @@ NAMES = (
 # With their sizes, as papers and public files call them.
 ALIASES = {"poseidon_t": "poseidon", "dpot_s": "dpot", "avit_b": "mpp", "mpp_avit_b": "mpp"}
 
-__all__ = ["NAMES", "Baseline", "Recipe", "get", "known_as"]
+__all__ = ["NAMES", "Baseline", "Recipe", "get", "known_as", "load"]
 
 
 def known_as(name: str) -> str:
@@ -45,3 +50,10 @@ def get(name: str) -> type[Baseline]:
         raise ConfigError(f"There is no solver {name!r}{did_you_mean(key, NAMES) or '.'} Solvers: {', '.join(NAMES)}.")
     solver: type[Baseline] = importlib.import_module(f"pdejepa.baselines.{key}").SOLVER
     return solver
+
+
+def load(folder: str | os.PathLike[str], device: str | torch.device = "auto") -> Baseline:
+    """A trained solver: the folder that `saved.save` wrote, or that of a run of `pdejepa compare`."""
+    from pdejepa.baselines.saved import load as load_saved
+
+    return load_saved(folder, device)

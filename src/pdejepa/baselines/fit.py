@@ -12,6 +12,7 @@ Letters: B samples of a step, T frames of a window, K support trajectories.
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ def fit(
     solver: Baseline,
     recipe: Recipe,
     pool: Pool,
-    out: Path,
+    out: str | os.PathLike[str],
     budget: TotalBudget | None = None,
     seed: int = 0,
     say: Callable[[str], object] = silent,
@@ -189,7 +190,7 @@ def fit(
 
     keep: what becomes of the weights.
     """
-    device, report = pool.data.fields["train"].device, {}
+    device, folder, report = pool.data.fields["train"].device, Path(out), {}
     upstream, begun = {"data": pool.data.hash}, time.monotonic()
     if device.type == "cuda":
         compile_blocks(solver)
@@ -210,10 +211,10 @@ def fit(
             show_progress=show_progress,
         )
         with tf32(device):
-            report[stage_recipe.name] = run_stage(stage, out / stage_recipe.name, context)
+            report[stage_recipe.name] = run_stage(stage, folder / stage_recipe.name, context)
         upstream[stage_recipe.name] = report[stage_recipe.name]["weights_sha256"]
     write_json(
-        out / "solver.json",
+        folder / "solver.json",
         {"solver": solver.card.name, "seed": seed, "stages": report, "seconds": time.monotonic() - begun},
     )
     return report

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pdejepa import baselines, recipes
 from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.baselines.fit import TotalBudget, build, fit
 from pdejepa.baselines.pool import Pool
+from pdejepa.baselines.saved import save
 from pdejepa.baselines.solver import Answer, forecast
 from pdejepa.baselines.task import Card, Task
 from pdejepa.compare.published import METHOD
 from pdejepa.core.errors import ConfigError, did_you_mean
+from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Keep
@@ -58,8 +60,8 @@ class Entry(ABC):
         """Fields in physical units, the observed frames u (B,H,C,*grid) first."""
 
     @abstractmethod
-    def network(self) -> nn.Module:
-        """What was trained."""
+    def save(self, folder: Path) -> None:
+        """Write what was trained, to be loaded again by `pdejepa.load` or `pdejepa.baselines.load`."""
 
     def has_compiled_parts(self, pool: Pool) -> bool:
         """Whether a GPU compiles parts of it before it trains."""
@@ -83,9 +85,9 @@ class SolverEntry(Entry):
         self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
         return fit(self.solver, recipe, pool, folder, budget, self.seed, keep=keep)
 
-    def network(self) -> nn.Module:
+    def save(self, folder: Path) -> None:
         assert self.solver is not None
-        return self.solver
+        save(self.solver, folder, self.recipe_name)
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         assert self.solver is not None
@@ -104,6 +106,7 @@ class MethodEntry(Entry):
     def __init__(self, system: str, recipe: str, seed: int) -> None:
         # The data of a comparison are the same for all, so nobody rescales trajectories.
         self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed, amplitude="as_is")
+        self.recipe_name = recipe
         self.history = self.config.history
         self.model: Surrogate | None = None
 
@@ -120,9 +123,9 @@ class MethodEntry(Entry):
         self.n_parameters = sum(p.numel() for p in trained.model.parameters())
         return trained.reports
 
-    def network(self) -> nn.Module:
+    def save(self, folder: Path) -> None:
         assert self.model is not None
-        return self.model
+        save_model(self.model, folder, {"recipe": self.recipe_name, "seed": self.config.seed})
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         assert self.model is not None

@@ -2,7 +2,7 @@
 
     DIR/
       combined-fno-fast-paper-180s-s0.json           system, solver, recipe, size of data, budget, seed: errors and cost
-      runs/combined-fno-fast-paper-180s-s0/          its training: metrics, and the weights in the end
+      runs/combined-fno-fast-paper-180s-s0/          its training: metrics, and the trained solver in `model`
       runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
@@ -48,7 +48,6 @@ from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.data.plan import build_system
 from pdejepa.evaluate.published import metric_of
 from pdejepa.forecast.train import commit
-from pdejepa.stages.weights import gather, write_weights
 from pdejepa.systems.structure import SIZES
 
 FACTORS = (1 / 3, 1.0, 3.0)
@@ -193,7 +192,7 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor, keep="memory")
     seconds = sum(part["seconds"] for part in report.values())
-    write_weights(folder / "weights.safetensors", gather({"solver": entry.network()}))
+    entry.save(folder / "model")
     memory = used_memory(plan.device)
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     tail_from = longest_history(pool.task, plan.recipe)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pdejepa import baselines, systems
 from pdejepa.baselines import NAMES
@@ -24,7 +24,6 @@ from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
 from pdejepa.stages import checkpoint
 from pdejepa.stages.base import Keep
-from pdejepa.stages.weights import read_weights
 from tests.unit.baselines.token_solvers import task_of
 from tests.unit.compare.made import record
 
@@ -73,8 +72,7 @@ class Known(Entry):
     ) -> dict[str, Any]:
         return {}
 
-    def network(self) -> nn.Module:
-        return nn.Identity()
+    def save(self, folder: Path) -> None: ...
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
         self.seen.append(u.shape[1])
@@ -184,7 +182,8 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scores = {trial["factor"]: trial["score"] for trial in record["trials"]}
     assert scores[record["learning_rate_factor"]] == min(scores.values())
     assert sum(record["steps"].values()) > 1
-    assert read_weights(tmp_path / "runs" / plan.name("fno", 0) / "weights.safetensors")
+    trained = baselines.load(tmp_path / "runs" / plan.name("fno", 0), "cpu")
+    assert sum(p.numel() for p in trained.parameters()) == record["parameters"]
     monkeypatch.setattr(run, "_one", lambda *_: pytest.fail("it was done already"))
     assert compare(plan, said.append) == records
     finer = systems.get("advection", n_points=64)
