@@ -93,7 +93,8 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
     """Run what is missing; return all records.  One process at a time: another one in the same folder waits."""
     recipes.get(plan.system, plan.recipe)  # refuses unknown names
     if plan.size not in SIZES:
-        raise ConfigError(f"unknown size {plan.size!r}{did_you_mean(plan.size, SIZES)} Sizes: {', '.join(SIZES)}.")
+        hint = did_you_mean(plan.size, SIZES) or "."
+        raise ConfigError(f"unknown size {plan.size!r}{hint} Sizes: {', '.join(SIZES)}.")
     with lock(plan.out, say=say):
         remove_leftovers(plan.out)
         return _compare(plan, say)

@@ -77,6 +77,7 @@ def test_a_record_is_what_its_name_promises(changes: dict[str, Any], tmp_path: P
     [
         (["--recipe", "tinny"], "unknown recipe 'tinny', did you mean 'tiny'?"),
         (["--size", "tinyy"], "unknown size 'tinyy', did you mean 'tiny'?"),
+        (["--size", "medium"], "unknown size 'medium'. Sizes: tiny, small, paper."),
         (["--solvers", ","], "Expected names of solvers, or all; got none."),
         (["--budget", "100steps"], "--budget must be a time"),
         (["nosuch"], "nosuch"),
