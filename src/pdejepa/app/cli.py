@@ -11,7 +11,6 @@ import contextlib
 import errno
 import importlib
 import os
-import re
 import signal
 import sys
 import threading
@@ -52,7 +51,6 @@ _ADVICE = {
     errno.EACCES: " Choose another place, or change its permissions.",
     errno.EROFS: " Choose another place.",
 }
-_TEMPORARY = re.compile(r"(^|/)\.([^/]+)\.tmp-[\w-]+")  # see `core.atomic`
 _INTERRUPTED_BY_TYPER = 130  # typer turns KeyboardInterrupt into this code
 
 
@@ -162,8 +160,10 @@ def _explain(error: BaseException) -> int:
 
 def _told(error: OSError) -> str:
     """What the system says, of the path that the user knows and not of a temporary beside it, and what to do."""
+    from pdejepa.core.atomic import without_temporary
+
     path = error.filename2 or error.filename
-    known = _TEMPORARY.sub(r"\1\2", os.fsdecode(path)) if isinstance(path, str | bytes) else ""
+    known = without_temporary(os.fsdecode(path)) if isinstance(path, str | bytes) else ""
     return f"{error.strerror}{f': {known}' if known else ''}.{_ADVICE.get(error.errno or 0, '')}"
 
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,14 +20,13 @@ from pdejepa.baselines.task import Task
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.device import pick_device
 from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.core.files import sha256_file, write_json
+from pdejepa.core.files import read_json, sha256_file, write_json
 from pdejepa.data.plan import build_system
 from pdejepa.models.condition import Statistics
 from pdejepa.stages.weights import check_match, gather, read_weights, restore, write_weights
 
 CONFIG, WEIGHTS, INSIDE = "config.json", "weights.safetensors", "model"
 FORMAT: Literal["pdejepa-solver"] = "pdejepa-solver"
-MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -103,11 +101,9 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "auto") ->
 
 def _read(path: Path) -> Saved:
     try:
-        raw = path.read_bytes()
-        plain = json.loads(raw) if len(raw) <= MAX_BYTES else None
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
-        raise CheckpointError(f"{path} cannot be read: {why}. Give the folder of a saved solver.") from error
+        plain = read_json(path)
+    except ValueError as error:
+        raise CheckpointError(f"{path} cannot be read ({error}). Give the folder of a saved solver.") from None
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise CheckpointError(f'{path} describes no solver: "format" must be "{FORMAT}". Models: pdejepa.load(...).')
     try:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from pdejepa.compare.entries import CARDS
 from pdejepa.core.errors import DataError
+from pdejepa.core.files import read_json
 from pdejepa.systems import NAMES
 
 KEYS = ("solver", "errors", "budget_seconds")  # a file that has them all is meant to be a record
@@ -27,17 +27,14 @@ NUMBERS = (
 )
 WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
 ERRORS = ("rel_l2", "rel_l2_joint", "tail")
-MAX_BYTES = 20_000_000
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
     """The record in a JSON file; None if it holds something else, DataError if it is damaged."""
     try:
-        raw = path.read_bytes()
-        plain = json.loads(raw) if len(raw) <= MAX_BYTES else None
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
-        raise DataError(f"{path} cannot be read: {why}. Remove it, or choose another folder.") from error
+        plain = read_json(path)
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read ({error}). Remove it, or choose another folder.") from None
     if not isinstance(plain, dict) or not set(KEYS) <= set(plain):
         return None
     wrong = _fault(plain)

@@ -105,6 +105,11 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
+def without_temporary(path: str) -> str:
+    """The path that somebody asked for, where an error names the temporary beside it."""
+    return re.sub(r"(^|/)\.([^/]+)\.tmp-[\w-]+", r"\1\2", path)
+
+
 def remove_leftovers(directory: str | os.PathLike[str], alone: bool = True) -> list[Path]:
     """Remove temporaries in `directory` (not below it) whose writers are gone; return what was removed.
 

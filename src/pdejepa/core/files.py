@@ -32,6 +32,7 @@ __all__ = [
     "human_bytes",
     "is_disk_full",
     "lock",
+    "read_json",
     "remove_leftovers",
     "safe_relative_path",
     "sha256_file",
@@ -43,7 +44,25 @@ __all__ = [
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
 _MAX_MANIFEST_BYTES = 64_000_000
+_MAX_JSON_BYTES = 20_000_000
 _HEX = frozenset("0123456789abcdef")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file from anywhere; ValueError says in a few words what is wrong with it."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError("not a file")
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise ValueError(error.strerror or "cannot be read") from None
+    if len(raw) > _MAX_JSON_BYTES:
+        raise ValueError("too large")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("damaged: not JSON") from None
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

@@ -9,8 +9,6 @@ A record may come from anywhere, so it is checked before it is believed; what is
 
 from __future__ import annotations
 
-import json
-import stat
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.errors import CheckpointError, DataError
+from pdejepa.core.files import read_json
 from pdejepa.forecast import header
 from pdejepa.forecast.card import VARIANTS
 from pdejepa.forecast.locate import shipped_models
 from pdejepa.systems import NAMES
 
-MAX_BYTES = 20_000_000
 MAX_FRAMES = 100_000
 MAX_DEVICE = 60  # letters of a device's name that are kept
 
@@ -87,7 +85,7 @@ def read_records(folder: Path) -> Found:
         what = "is not a folder" if folder.exists() else "does not exist"
         raise DataError(f"{folder} {what}; give the folder that holds the records of `pdejepa evaluate`.")
     paths = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
-    return _collect({path.name: partial(_read, path) for path in paths})
+    return _collect({path.name: partial(read_json, path) for path in paths})
 
 
 def shipped_records() -> Found:
@@ -113,23 +111,6 @@ def _collect(sources: Mapping[str, Callable[[], Any]]) -> Found:
         else:
             found[record.identity] = replace(before, errors={**record.errors, **before.errors})
     return Found(tuple(found.values()), tuple(skipped))
-
-
-def _read(path: Path) -> Any:
-    """The content of a JSON file; ValueError says in a few words what is wrong with it."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("not a file")
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(error.strerror or "cannot be read") from None
-    if len(raw) > MAX_BYTES:
-        raise ValueError("too large")
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        raise ValueError("damaged: not JSON") from None
 
 
 def _from_config(folder: Path) -> dict[str, Any]:

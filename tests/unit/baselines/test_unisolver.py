@@ -85,3 +85,8 @@ def test_ten_frames_for_heterns() -> None:
     assert UniSolver.card.history == 1
     u, xi = rough("heterns", 2, 1), parameters("heterns", 2)
     assert solver.rollout(u, solver.adapt(xi=xi), 2).shape == (2, 2, 1, 64, 64)
+
+
+def test_heterns_has_a_step_for_every_frame_that_is_forecast() -> None:
+    for name, epochs in (("heterns", 301 * 10), ("heat", 100)):
+        assert UniSolver.recipe("paper", task_of(name)).stages[0].training.budget.epochs == epochs

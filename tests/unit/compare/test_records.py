@@ -14,6 +14,7 @@ import torch
 from pdejepa import systems
 from pdejepa.app.cli import main
 from pdejepa.baselines.pool import build_pool
+from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.entries import MethodEntry
 from pdejepa.compare.records import read_record
@@ -29,9 +30,9 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "cannot be read: it is no JSON"),
-        (b'{"solver": "fno", ', "cannot be read: it is no JSON"),
-        (b"\xff\xfe\x00", "cannot be read: it is no JSON"),
+        (b"", "cannot be read (damaged: not JSON)"),
+        (b'{"solver": "fno", ', "cannot be read (damaged: not JSON)"),
+        (b"\xff\xfe\x00", "cannot be read (damaged: not JSON)"),
         (record("nobody", 0.1), "unknown solver 'nobody'"),
         (record("fno", 0.1, "burger"), "unknown system 'burger'"),
         (record("fno", 0.1, errors={}), "no errors of test"),
@@ -183,12 +184,11 @@ def test_the_method_is_judged_from_one_frame_as_well() -> None:
     entry = MethodEntry("wave_b", "tiny", 0)
     assert entry.history == 2
     seen: list[int] = []
-    answers = protocol.Answer
 
-    def forecast(u: torch.Tensor, xi: torch.Tensor, n_frames: int, support: Any) -> protocol.Answer:
+    def forecast(u: torch.Tensor, xi: torch.Tensor, n_frames: int, support: Any) -> Answer:
         seen.append(u.shape[1])
         fields = torch.cat((u, u[:, :1].expand(-1, n_frames, -1, -1)), 1)
-        return answers(fields, torch.full((len(u),), -1), 0.0, 0.0)
+        return Answer(fields, torch.full((len(u),), -1), 0.0, 0.0)
 
     entry.forecast = forecast  # type: ignore[method-assign, assignment]
     found = protocol.judge(entry, pool, "test", 5)

@@ -50,12 +50,12 @@ def compare(
     seconds = _seconds(budget)
     if write is not None:
         find_marks(write, "compare")  # before hours of training
+    from pdejepa.compare.report import markdown, plot, read_records  # after what can be refused without PyTorch
+
     places, missing = [Path(name) for name in systems], []
     if not report:
         missing = _run(systems, solvers, seconds, size, recipe, seeds, out, device)
         places = [out]
-    from pdejepa.compare.report import markdown, plot, read_records
-
     records = read_records(places)
     _show(records)
     picture = (places[0] if places[0].is_dir() else places[0].parent) / "compare.png"
