@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Batch
-from pdejepa.stages.batches import in_pieces
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
@@ -93,11 +92,10 @@ class Align(MethodStage):
         """The total loss on valid, and how the latent trajectories turn before (z) and after (q) projection."""
         totals: dict[str, float] = {}
         fields, xi = self.data.fields["valid"], self.data.xi["valid"]
-        for part in in_pieces(len(fields), self.settings.batch):
-            rows = torch.arange(part.start, part.stop, device=fields.device)
-            z, u = self.z["valid"].take(rows), fields[part]
+        for rows in self.scored.split(self.settings.batch):
+            z, u = self.z["valid"].take(rows), fields[rows]
             q = self.model.project(z)
-            parts = [self(self._part(z[:, w], u[:, w], xi[part], w.start))["loss"] for w in self._windows()]
+            parts = [self(self._part(z[:, w], u[:, w], xi[rows], w.start))["loss"] for w in self._windows()]
             values = {
                 "score": torch.stack(parts).mean(),
                 "angle_u": turning_angle(u).mean(),
@@ -108,5 +106,5 @@ class Align(MethodStage):
                 "change": loss_anchor(q, z).sqrt(),
             }
             for name, value in values.items():
-                totals[name] = totals.get(name, 0.0) + float(value) * len(u) / len(fields)
+                totals[name] = totals.get(name, 0.0) + float(value) * len(u) / len(self.scored)
         return totals

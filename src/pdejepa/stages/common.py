@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,10 @@ from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Encode, Latents, storage
 from pdejepa.stages.losses import relative_error
+
+N_SCORED = 256  # trajectories of valid that a score looks at
+TOKENS = 65_536  # of one frame of the trajectories that are advanced together: enough to fill a GPU
+DECODED = 32  # trajectories decoded together: fields are larger than latents
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,16 @@ class MethodStage(Stage):
         return {name: part for name, part in self.model.named_children() if id(part) not in moved}
 
     # ---- what several stages need ------------------------------------------------------------------------------
+    @cached_property
+    def scored(self) -> Tensor:
+        """The trajectories of valid that scores look at: all, or as many as are worth their time."""
+        return evenly(self.data.n("valid"), N_SCORED, self.place.device)
+
+    @property
+    def n_together(self) -> int:
+        """Trajectories advanced together where no gradients are needed."""
+        return max(1, TOKENS // self.model.patches.n_tokens)
+
     def own(self, drawn: Tensor) -> Tensor:
         """This rank's part of something drawn for the whole global batch."""
         return own_slice(drawn, self.place.rank, self.place.world)
@@ -79,3 +94,10 @@ class MethodStage(Stage):
         """Relative error (B,C) of the forecast frames of normalised fields (B,T,C,*grid), in physical units."""
         first = self.config.history
         return relative_error(*(self.model.denormalise(x)[:, first:] for x in (u_hat, u)))
+
+
+def evenly(n: int, wanted: int, device: torch.device) -> Tensor:
+    """Of 0..n-1 all, or `wanted` numbers at equal distances."""
+    if wanted >= n:
+        return torch.arange(n, device=device)
+    return (torch.arange(wanted, device=device) * n) // wanted

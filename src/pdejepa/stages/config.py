@@ -128,14 +128,21 @@ class DynamicsConfig:
 
 @dataclass(frozen=True)
 class DecodeConfig:
-    """The decoder on frozen rollouts (or on true q, in `reconstruct`).  frames: per trajectory and step, 0: all."""
+    """The decoder on frozen rollouts (or on true q, in `reconstruct`).
+
+    frames: per trajectory and step, 0: all
+    share: of train that is rolled out before the first step, which takes seconds of short budgets
+    """
 
     training: TrainingConfig
     frames: int = 0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.frames < 0:
             raise ConfigError(f"frames must be 0 (all) or more, got {self.frames}")
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"share must be more than 0 and at most 1, got {self.share}")
 
 
 @dataclass(frozen=True)

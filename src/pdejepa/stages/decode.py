@@ -19,14 +19,12 @@ from torch import Tensor, nn
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Batch
-from pdejepa.stages.batches import in_pieces
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.batches import Shuffles, in_pieces
+from pdejepa.stages.common import DECODED, MethodStage, Place, evenly
 from pdejepa.stages.config import DecodeConfig, TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents, storage
 from pdejepa.stages.losses import loss_dec
-
-ROLLED_TOKENS = 65_536  # of one frame of the trajectories that are rolled out together
 
 
 class Decode(MethodStage):
@@ -37,19 +35,23 @@ class Decode(MethodStage):
         self.options: DecodeConfig = getattr(config, self.name)
         self.decoder = self._decoder()
         self.to(place.device)
+        n = data.n("train")
+        self.chosen = {"train": evenly(n, max(1, round(self.options.share * n)), place.device), "valid": self.scored}
+        self.n_samples = len(self.chosen["train"])
+        self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
 
     @cached_property
     def q(self) -> dict[str, Latents]:
-        """What the decoder sees of both splits; made when it is first needed."""
-        return {split: self._latents(split) for split in self.data.fields}
+        """What the decoder sees of the chosen trajectories; made when it is first needed."""
+        return {split: self._latents(split) for split in self.chosen}
 
     def _decoder(self) -> Decoder:
         return self.model.decoder
 
     def _latents(self, split: str) -> Latents:
-        """Rollouts of a whole split; they are always kept, since making one costs a whole forecast."""
-        kind = storage(self.config.latents) or torch.bfloat16
-        model, xi, observed = self.model, self.data.xi[split], self.config.history
+        """Rollouts of all of them; they are always kept, since making one costs a whole forecast."""
+        kind, rows = storage(self.config.latents) or torch.bfloat16, self.chosen[split]
+        model, xi, observed = self.model, self.data.xi[split][rows], self.config.history
         done = 0
 
         def roll(u: Tensor) -> Tensor:
@@ -58,19 +60,28 @@ class Decode(MethodStage):
             done += len(u)
             return model.rollout(model.encode(u[:, :observed]), drive, u.shape[1] - observed)
 
-        return Latents(self.data.fields[split], roll, kind, piece=max(1, ROLLED_TOKENS // model.patches.n_tokens))
+        return Latents(self._fields(split), roll, kind, piece=self.n_together)
+
+    def _fields(self, split: str) -> Tensor:
+        """Of the chosen trajectories; not a copy where they are all."""
+        fields, rows = self.data.fields[split], self.chosen[split]
+        return fields if len(rows) == len(fields) else fields[rows]
 
     def trained(self) -> dict[str, nn.Module]:
         return {"decoder": self.decoder}
 
+    def trajectories(self, step: int) -> list[int]:
+        return [int(self.chosen["train"][place]) for place in super().trajectories(step)]
+
     def batch(self, step: int, n_steps: int) -> Batch:
-        rows = self.rows(step)
+        places = self.rows(step)  # among the chosen
+        rows = self.chosen["train"][places]
         n, wanted = self.data.n_frames, self.options.frames
         if not wanted or wanted >= n:
-            return {"q": self.q["train"].take(rows), "u": self.data.fields["train"][rows]}
+            return {"q": self.q["train"].take(places), "u": self.data.fields["train"][rows]}
         order = torch.rand((self.settings.batch, n), generator=self.generator("frames", step), device=rows.device)
         frames = self.own(order).argsort(1)[:, :wanted]  # (B,wanted)
-        return {"q": self.q["train"].take(rows, frames), "u": self.data.fields["train"][rows[:, None], frames]}
+        return {"q": self.q["train"].take(places, frames), "u": self.data.fields["train"][rows[:, None], frames]}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return {"loss": loss_dec(self.decoder(batch["q"]), batch["u"])}
@@ -78,10 +89,10 @@ class Decode(MethodStage):
     @torch.no_grad()
     def score(self) -> dict[str, float]:
         """Relative error of the forecast frames of valid, physical units, mean over channels and trajectories."""
-        fields, errors = self.data.fields["valid"], []
-        for part in in_pieces(len(fields), 32):
-            rows = torch.arange(part.start, part.stop, device=fields.device)
-            errors.append(self.forecast_error(self.decoder(self.q["valid"].take(rows)), fields[part]))
+        fields, errors = self._fields("valid"), []
+        for part in in_pieces(len(fields), DECODED):
+            places = torch.arange(part.start, part.stop, device=fields.device)
+            errors.append(self.forecast_error(self.decoder(self.q["valid"].take(places)), fields[part]))
         return {"score": float(torch.cat(errors).mean())}
 
 
@@ -95,4 +106,4 @@ class Reconstruct(Decode):
         return Decoder(self.config.model.decoder, model.patches, width, len(model.system.fields), padding)
 
     def _latents(self, split: str) -> Latents:
-        return Latents(self.data.fields[split], self.model.encode, storage(self.config.latents))
+        return Latents(self._fields(split), self.model.encode, storage(self.config.latents))

@@ -27,9 +27,6 @@ from pdejepa.stages.latents import Latents
 from pdejepa.stages.losses import loss_step, pooled_ratio
 from pdejepa.stages.tangents import latent_tangents
 
-N_SCORED = 256
-SCORED_TOKENS = 65_536  # of the states that are advanced together
-
 
 class Dynamics(MethodStage):
     name = "dynamics"
@@ -141,11 +138,10 @@ class Dynamics(MethodStage):
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:
-        """On at most 256 trajectories of valid: latent error of whole rollouts (selects), and of single steps."""
+        """Latent error of whole rollouts (selects), and of single steps."""
         sums = torch.zeros(4, dtype=torch.float64, device=self.place.device)
-        n, observed = self.data.n("valid"), self.config.history
-        chosen = torch.arange(0, n, max(1, n // N_SCORED), device=self.place.device)
-        for rows in chosen.split(max(1, SCORED_TOKENS // self.model.patches.n_tokens)):
+        observed = self.config.history
+        for rows in self.scored.split(self.n_together):
             q = self.q["valid"].take(rows)
             rolled = self.model.rollout(q[:, :observed], self.drive("valid", rows), q.shape[1] - observed)
             sums[:2] += _squares(rolled[:, observed:], q[:, observed:])
@@ -161,7 +157,7 @@ class Dynamics(MethodStage):
         total = q.new_zeros(2, dtype=torch.float64)
         now, after = states[:, :-1].flatten(0, 1), states[:, 1:].flatten(0, 1)  # (B*K,N,S)
         every = rows.repeat_interleave(n)
-        for part in in_pieces(len(now), max(1, SCORED_TOKENS // q.shape[2])):
+        for part in in_pieces(len(now), self.n_together):
             step = self.model.advance(now[part], time[part], self.drive("valid", every[part]), 1)[:, 0]
             total += _squares(step[..., : q.shape[-1]], after[part][..., : q.shape[-1]])
         return total

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pdejepa import __version__
-from pdejepa.core.config import to_dict
+from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, did_you_mean
 from pdejepa.core.files import write_json
 from pdejepa.stages.config import STAGES, TrainConfig
@@ -50,12 +50,20 @@ def remember(
     """Store the configuration; ConfigError if a stage that was begun had another one."""
     path, now = out / "config.json", to_dict(config)
     if path.exists():
-        before = read_json(path).get("train", {})
+        before = completed(read_json(path).get("train", {}))
         check(out, before, now)
         if before.get("precision") != now["precision"]:
             say(f"precision {before.get('precision')} -> {now['precision']}: no longer exact to the last digit.")
     if is_first_rank:
         write_json(path, {"pdejepa": __version__, "torch": torch.__version__, "train": now})
+
+
+def completed(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an earlier version, with those that came since at their defaults; as they are if they say too little."""
+    try:
+        return to_dict(load_config(TrainConfig, defaults=config))
+    except ConfigError:
+        return config
 
 
 def check(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import in_pieces
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.common import DECODED, MethodStage, Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents
@@ -107,9 +107,9 @@ class Polish(MethodStage):
     def score(self) -> dict[str, float]:
         """Relative error of the forecast frames of valid, as in stage 4."""
         fields, observed, errors = self.data.fields["valid"], self.config.history, []
-        for part in in_pieces(len(fields), 32):
-            rows = torch.arange(part.start, part.stop, device=fields.device)
+        for rows in self.scored.split(self.n_together):
             q = self.q["valid"].take(rows, slice(0, observed))
-            u_hat = self.model.decode(self.model.rollout(q, self.drive("valid", rows), self.data.n_frames - observed))
-            errors.append(self.forecast_error(u_hat, fields[part]))
+            q_hat = self.model.rollout(q, self.drive("valid", rows), self.data.n_frames - observed)
+            for part in in_pieces(len(rows), DECODED):
+                errors.append(self.forecast_error(self.model.decode(q_hat[part]), fields[rows[part]]))
         return {"score": float(torch.cat(errors).mean())}

@@ -97,11 +97,11 @@ class Pretrain(MethodStage):
     @torch.no_grad()
     def score(self) -> dict[str, float]:
         """The loss on valid under fixed masks, and the health of the teacher's features."""
-        fields = self.data.fields["valid"]
+        fields = self.data.fields["valid"][self.scored]
         total, n = fields.new_zeros(()), 0
         for part in in_pieces(len(fields), self.settings.batch):
             u = fields[part]
-            alone = Place(self.place.device)  # every rank scores all of valid
+            alone = Place(self.place.device)  # every rank scores all of them
             masks = self._masks(u, range(self.sampler.n_types), ("valid", part.start), alone)
             masked, _ = self.losses({"u": u, **masks})
             total, n = total + masked.float() * len(u), n + len(u)

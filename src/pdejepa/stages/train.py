@@ -198,13 +198,15 @@ def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
     """The same training within a total budget, shared among the stages as their own budgets in seconds are.
 
     Without any seconds there, their steps are the measure.  Of a mixture, stages without seconds count as average ones.
+    With fewer seconds than its own, a training also prepares less: stage 4 rolls out a smaller share of train.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be positive, got {seconds:g}.")
     names = [name for name in config.stages if not (name == "align" and config.variant == "vanilla")]
     budgets = {name: getattr(config, name).training.budget for name in names}
     parts = {name: budget.seconds for name, budget in budgets.items()}
-    if not any(parts.values()):
+    is_timed = any(parts.values())
+    if not is_timed:
         parts = {name: float(budget.steps) for name, budget in budgets.items()}
     known = [part for part in parts.values() if part > 0]
     usual = sum(known) / len(known) if known else 1.0
@@ -214,4 +216,5 @@ def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
         budget = Budget(seconds=seconds * (part or usual) / total)
         stage = dataclasses.replace(stage, training=dataclasses.replace(stage.training, budget=budget))
         config = dataclasses.replace(config, **{name: stage})
-    return config
+    share = min(1.0, seconds / total) * config.decode.share if is_timed else config.decode.share
+    return dataclasses.replace(config, decode=dataclasses.replace(config.decode, share=share))

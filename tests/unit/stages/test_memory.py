@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -94,14 +95,30 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
         remember(tmp_path, CONFIG, True)
 
 
+def test_a_run_of_an_earlier_version_goes_on_with_settings_it_did_not_know(tmp_path: Path) -> None:
+    remember(tmp_path, CONFIG, True)
+    (tmp_path / "decode").mkdir()
+    stored = json.loads((tmp_path / "config.json").read_text())
+    del stored["train"]["decode"]["share"]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    remember(tmp_path, CONFIG, True)
+    stored["train"]["decode"]["frames"] = 3
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match=r"decode\.frames 3 -> "):
+        remember(tmp_path, CONFIG, True)
+
+
 def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:
     fast = recipes.get("combined", "fast")
     half = with_seconds(fast, 280.0)
     parts = [getattr(half, name).training.budget.seconds for name in half.stages]
     assert parts == pytest.approx([45.0, 10.0, 110.0, 15.0, 100.0])
+    assert half.decode.share == 0.5
+    assert with_seconds(fast, 1e4).decode.share == 1.0
     tiny = with_seconds(recipes.get("advection", "tiny"), 123.0)  # 100, 30, 800 and 300 steps there
     seconds = [getattr(tiny, name).training.budget.seconds for name in tiny.stages]
     assert seconds == pytest.approx([10.0, 3.0, 80.0, 30.0])
+    assert tiny.decode.share == 1.0  # steps do not tell how long its own seconds would be
 
 
 @pytest.mark.parametrize("seconds", [-5.0, 0.0, float("nan"), float("inf")])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pdejepa.core.errors import ConfigError
 from pdejepa.stages.align import Align
 from pdejepa.stages.batches import Shuffles
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.common import MethodStage, Place, evenly
 from pdejepa.stages.config import EmaConfig
 from pdejepa.stages.decode import Decode, Reconstruct
 from pdejepa.stages.dynamics import Dynamics
@@ -130,13 +130,46 @@ def test_decode_never_sees_future_frames() -> None:
 
 
 def test_rollouts_in_pieces_use_the_parameters_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdejepa.stages.latents.PIECE", 14 * 32 * 20)  # pieces of 20 trajectories
     stage = build(Decode, "combined", "counts.train=70")
+    monkeypatch.setattr("pdejepa.stages.common.TOKENS", 20 * stage.model.patches.n_tokens)  # pieces of 20 trajectories
     perturb(stage.model.field, 0.3)
     rows = torch.tensor([3, 69])
     q = stage.model.encode(stage.data.fields["train"][rows][:, :1])
     expected = stage.model.rollout(q, stage.drive("train", rows), stage.data.n_frames - 1)
     torch.testing.assert_close(stage.q["train"].take(rows), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_share_of_train_is_rolled_out_and_no_more() -> None:
+    part, whole = build(Decode, "combined", "decode.share=0.25", "decode.frames=0"), build(Decode, "combined")
+    n = part.data.n("train")
+    assert part.n_samples == len(part.q["train"].fields) == round(n / 4)
+    assert whole.n_samples == n
+    assert part.chosen["train"].tolist() == list(range(0, n, 4))
+    batch, rows = part.batch(3, 10), torch.tensor(part.trajectories(3))
+    assert torch.equal(batch["u"], part.data.fields["train"][rows])
+    torch.testing.assert_close(batch["q"][:, :1], part.model.encode(batch["u"][:, :1]), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ConfigError, match="share must be more than 0 and at most 1, got 0"):
+        build(Decode, "combined", "decode.share=0")
+
+
+@pytest.mark.parametrize("stage_class", ALL)
+def test_scores_look_at_a_part_of_a_large_valid(
+    stage_class: type[MethodStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The score of a part is the one of a smaller valid that holds nothing else."""
+    part, small = build(stage_class, "combined"), build(stage_class, "combined")
+    n = part.data.n("valid")
+    monkeypatch.setattr("pdejepa.stages.common.N_SCORED", n // 2)
+    rows = torch.arange(0, n, 2)
+    small.data.fields["valid"], small.data.xi["valid"] = (x["valid"][rows] for x in (small.data.fields, small.data.xi))
+    if isinstance(part, Decode):  # chose when it was built
+        part.chosen["valid"], small.chosen["valid"] = rows, torch.arange(len(rows))
+    assert part.score()["score"] == pytest.approx(small.score()["score"], rel=1e-5)
+
+
+def test_numbers_at_equal_distances() -> None:
+    assert evenly(5, 9, CPU).tolist() == evenly(5, 5, CPU).tolist() == [0, 1, 2, 3, 4]
+    assert evenly(10, 4, CPU).tolist() == [0, 2, 5, 7]
 
 
 @pytest.mark.parametrize("stage_class", ALL)
