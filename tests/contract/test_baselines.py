@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Iterable
 from functools import cache
@@ -391,6 +392,39 @@ def test_counting_operations_leaves_no_trace(name: str) -> None:
         before = {key: value.clone() for key, value in stage.solver.state_dict().items()}
         assert step_flops(stage) > 1e4
         assert all(torch.equal(value, before[key]) for key, value in stage.solver.state_dict().items())
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if baselines.get(n).card.is_forecaster])
+def test_what_is_not_finite_is_an_outcome(name: str) -> None:
+    """Of its own row, from the first new frame on, in all that the solver looks at; the others do not notice."""
+    solver, data = shaken(made(name, "combined")[0]), pool("combined").data
+    H, reads = solver.card.history, {"u", *solver.card.needs}
+    reads |= {"support"} if solver.card.adapts == "gradient" else set()
+    plain = {"u": data.fields["train"][:3, :H], "xi": data.xi["train"][:3], "support": data.fields["train"][5:8, None]}
+    for what, value in itertools.product(plain, (torch.nan, torch.inf)):
+        given = {key: tensor.clone() for key, tensor in plain.items()}
+        given[what][1].view(-1)[-1] = value
+        answer = forecast(solver, given["u"], given["xi"], 2, given["support"], generator(CPU, "x"))
+        assert answer.outcome == ["ok", f"diverged at frame {H}" if what in reads else "ok", "ok"]
+        assert bool(answer.fields[1, H:].isnan().all()) == (what in reads)
+        assert bool(answer.fields[[0, 2]].isfinite().all())
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if baselines.get(n).card.is_forecaster])
+def test_forecasts_without_recording(name: str, tmp_path: Path) -> None:
+    """In `inference_mode` they are the same, from arrays in double precision as well; 0 new frames are none."""
+    solver, data = shaken(made(name, "combined")[0]).eval().requires_grad_(False), pool("combined").data
+    u, xi = data.fields["train"][:3, : solver.card.history], data.xi["train"][:3]
+    support = data.fields["train"][5:8, None]
+    plain = forecast(solver, u, xi, 2, support, generator(CPU, "x"))
+    saved.save(solver, tmp_path, "tiny")
+    with torch.inference_mode():
+        for own in (solver, baselines.load(tmp_path, "cpu")):
+            same = forecast(own, u.double().numpy(), xi.numpy(), 2, support.double(), generator(CPU, "x"))
+            assert torch.equal(same.fields, plain.fields)
+    none = forecast(solver, u, xi, 0, support, generator(CPU, "x"))
+    assert torch.equal(none.fields, u)
+    assert none.outcome == ["ok"] * 3
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if baselines.get(n).card.is_forecaster])

@@ -19,17 +19,21 @@ from pdejepa.stages.record import Gradients
 def descend(
     start: Tensor, loss: Callable[[Tensor, Tensor], Tensor], frames: Callable[[int], Tensor], n_steps: int, lr: float
 ) -> Tensor:
-    """What `start` becomes by steps of Adam that make loss(code, frames(number)) smaller."""
-    code = nn.Parameter(start.detach().clone())
-    optimiser = torch.optim.Adam([code], lr=lr)
-    gradients = Gradients(
-        lambda batch: {"loss": loss(code, batch["u"])}, [code], nullcontext, code.is_cuda, are_alone=True
-    )
-    with torch.enable_grad():
+    """What `start` becomes by steps of Adam that make loss(code, frames(number)) smaller.
+
+    Works under `inference_mode` as well, whose tensors a gradient cannot be taken through: copies of them can.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        code = nn.Parameter(start.detach().clone())
+        optimiser = torch.optim.Adam([code], lr=lr)
+        gradients = Gradients(
+            lambda batch: {"loss": loss(code, batch["u"])}, [code], nullcontext, code.is_cuda, are_alone=True
+        )
         for number in range(n_steps):
-            gradients({"u": frames(number)})
+            u = frames(number)
+            gradients({"u": u.clone() if u.is_inference() else u})
             optimiser.step()
-    gradients.close()
+        gradients.close()
     return code.detach()
 
 

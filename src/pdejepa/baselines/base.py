@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from pdejepa.baselines.official import Report
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import Budget, TrainingConfig
 
@@ -116,9 +118,15 @@ class Baseline(nn.Module):
         return ((xi.double() - self.xi_mean) / self.xi_std).float()
 
     @classmethod
-    @abstractmethod
     def recipe(cls, name: str, task: Task) -> Recipe:
         """`paper` (the published table), `fast` (for short budgets on one GPU) or `tiny` (for tests)."""
+        check_recipe(name)
+        return cls.make_recipe(name, task)
+
+    @classmethod
+    @abstractmethod
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
+        """The recipe of that name, one of the three."""
 
     @classmethod
     def history_of(cls, config: Any) -> int:
@@ -171,11 +179,26 @@ class Baseline(nn.Module):
     @classmethod
     def check_official(cls, path: Path) -> str:
         """Load a file of weights that others have published into a network of their size; tell what fitted."""
-        raise ConfigError(f"There are no published weights for {cls.card.title}.")
+        raise _no_weights(cls.card)
+
+    def load_official(self, path: str | os.PathLike[str]) -> Report:
+        """Start from a file of weights that others have published; tell what was loaded."""
+        raise _no_weights(self.card)
 
     def encode(self, u: Tensor) -> Tensor:
         """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""
         raise ConfigError(f"{self.card.title} has no representations to return.")
+
+
+def check_recipe(name: str) -> None:
+    """Refuse what is no name of a recipe."""
+    if name not in list(BUDGETS):
+        hint = did_you_mean(name, BUDGETS) or "."
+        raise ConfigError(f"There is no recipe {name!r}{hint} Recipes: {', '.join(BUDGETS)}.")
+
+
+def _no_weights(card: Card) -> ConfigError:
+    return ConfigError(f"There are no published weights for {card.title}.")
 
 
 def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_frames: int) -> Tensor:

@@ -109,7 +109,7 @@ class Cape(Baseline):
         self.base = FourierNet(2 * task.n_channels, task.n_channels, config.base, task, Coding())
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         is_large = task.ndim == 2 and math.prod(task.grid) >= 64 * 64
         model = CapeConfig(
             coefficient=5.7e-5 if task.ndim == 1 else 8.3e-5, n_frames=8 if name == "fast" and is_large else 0

@@ -58,7 +58,7 @@ class ClsVit(Baseline):
         self.trunk = FrameVit(config.trunk, task, n_condition=width if config.injection == "adaln" else 0)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         model = ClsVitConfig(sizes(name, task))
         if name == "tiny":
             model = dataclasses.replace(model, adapt_steps=2)

@@ -104,7 +104,7 @@ class Coda(Baseline):
         self.codes = Codes(task.n_environments, config.code)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         is_flow, kernel, is_short = task.system.name in FLOWS, 3 if task.ndim == 2 else 7, name != "paper"
         model = CodaConfig(
             root="fourier" if is_flow else "conv",

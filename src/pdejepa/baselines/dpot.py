@@ -151,7 +151,7 @@ class Dpot(Baseline):
         self.net = DpotNet(config)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         training = TrainingConfig(
             budget=BUDGETS[name](200),
             batch=16 if name != "tiny" else 4,

@@ -167,7 +167,7 @@ class Enma(Baseline):
         self.dynamics = Dynamics(config, self.sites)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         model, batch = EnmaConfig(), 32
         if task.ndim == 2:
             # Two stacks of 5120 tokens per row: the published batch only fits with recomputation, a small one without.

@@ -2,8 +2,10 @@
 
     RUN/
       <stage>/            as in any run (see `pdejepa.stages.run`), one folder per stage of the solver
-      solver.json         name, recipe, task, budget, seconds; written when all stages are done
+      solver.json         what was asked for, written first; steps, scores and seconds, added when all stages are done
+      .lock               one process per run
 
+A folder is continued with what it was begun with, or not at all.
 A budget may be given for all stages together, in seconds, steps, samples or floating-point operations; each stage gets
 its share.
 Letters: B samples of a step, T frames of a window, K support trajectories.
@@ -13,9 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,12 +28,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from pdejepa.baselines.asked import asked_for, remember
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.device import tf32
 from pdejepa.core.errors import ConfigError
-from pdejepa.core.files import write_json
+from pdejepa.core.files import lock, write_json
 from pdejepa.core.seeds import derive_seed
+from pdejepa.forecast.locate import SOLVER_NAME
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.stages.base import Batch, Context, Keep, Stage, silent
 from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
@@ -54,10 +61,16 @@ class TotalBudget:
     amount: float
 
     def __post_init__(self) -> None:
-        if self.unit not in ("seconds", "steps", "samples", "flops") or not self.amount > 0:
+        is_number = isinstance(self.amount, Real) and not isinstance(self.amount, bool)
+        is_amount = is_number and 0 < self.amount <= sys.float_info.max
+        if self.unit not in ("seconds", "steps", "samples", "flops") or not is_amount:
             raise ConfigError(
-                f"a budget is a positive number of seconds, steps, samples or flops, got {self.amount} {self.unit}"
+                "a budget is a finite positive number of seconds, steps, samples or flops, "
+                f"got {self.amount!r} {self.unit}"
             )
+
+    def __str__(self) -> str:
+        return f"{float(self.amount):.15g} {self.unit}"
 
 
 class FitStage(Stage):
@@ -189,35 +202,41 @@ def fit(
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
     keep: what becomes of the weights.
+    Raises ConfigError if the folder was begun with something else, and what `run_stage` raises.
     """
-    device, folder, report = pool.data.fields["train"].device, Path(out), {}
-    upstream, begun = {"data": pool.data.hash}, time.monotonic()
-    if device.type == "cuda":
-        compile_blocks(solver)
-    for stage_recipe in recipe.stages:
-        solver.prepare(stage_recipe.name)
-        stage = FitStage(solver, stage_recipe, pool, Place(device), seed)
-        stage.settings = dataclasses.replace(stage.settings, rounds=True)  # means something in bf16 only
-        if budget is not None:
-            stage.settings = with_budget(stage, recipe, stage_recipe, budget)
-        context = Context(
-            device=device,
-            seed=seed,
-            upstream=dict(upstream),
-            record=stage_recipe.name not in solver.card.unrecorded,
-            precision=stage_recipe.precision if device.type == "cuda" else "fp32",
-            keep=keep,
-            say=say,
-            show_progress=show_progress,
-        )
-        with tf32(device):
-            report[stage_recipe.name] = run_stage(stage, folder / stage_recipe.name, context)
-        upstream[stage_recipe.name] = report[stage_recipe.name]["weights_sha256"]
-    write_json(
-        folder / "solver.json",
-        {"solver": solver.card.name, "seed": seed, "stages": report, "seconds": time.monotonic() - begun},
-    )
+    device, folder, begun, report = pool.data.fields["train"].device, Path(out), time.monotonic(), {}
+    upstream = {"data": pool.data.hash}
+    context = Context(device, seed, upstream=upstream, keep=keep, say=say, show_progress=show_progress)
+    with lock(folder, wait=False) if keep == "files" else nullcontext():
+        asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
+        if device.type == "cuda":
+            compile_blocks(solver)
+        for part in recipe.stages:
+            context = dataclasses.replace(context, upstream=dict(upstream))
+            report[part.name] = _fit_stage(solver, recipe, part, pool, budget, folder, context)
+            upstream[part.name] = report[part.name]["weights_sha256"]
+        write_json(folder / SOLVER_NAME, {"asked": asked, "stages": report, "seconds": time.monotonic() - begun})
     return report
+
+
+def _fit_stage(
+    solver: Baseline,
+    recipe: Recipe,
+    part: StageRecipe,
+    pool: Pool,
+    budget: TotalBudget | None,
+    folder: Path,
+    context: Context,
+) -> dict[str, Any]:
+    solver.prepare(part.name)
+    stage = FitStage(solver, part, pool, Place(context.device), context.seed)
+    stage.settings = dataclasses.replace(stage.settings, rounds=True)  # means something in bf16 only
+    if budget is not None:
+        stage.settings = with_budget(stage, recipe, part, budget)
+    precision = part.precision if context.device.type == "cuda" else "fp32"
+    context = dataclasses.replace(context, record=part.name not in solver.card.unrecorded, precision=precision)
+    with tf32(context.device):
+        return run_stage(stage, folder / part.name, context)
 
 
 def with_budget(stage: FitStage, recipe: Recipe, part: StageRecipe, budget: TotalBudget) -> TrainingConfig:

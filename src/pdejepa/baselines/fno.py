@@ -64,7 +64,7 @@ class Fno(Baseline):
         self.head = nn.Sequential(conv(width, width, 1), nn.GELU(), conv(width, n_channels, 1))
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         is_wave, is_tiny = task.system.name == "wave_2d", name == "tiny"
         rate, warm, clip = (1e-4, 20, 1.0) if is_wave else (1e-3, 40, 1e4)
         training = TrainingConfig(

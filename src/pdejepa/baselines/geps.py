@@ -60,7 +60,7 @@ class Geps(Baseline):
         self.codes = Codes(task.n_environments, config.code)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         published = FourierShape(64, 16, 8) if task.ndim == 1 else FourierShape(16, 12, 4, kernel=7)
         model = GepsConfig(published)
         if name == "tiny":

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from pdejepa.baselines.autoencoder import conv, working_grid
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 
@@ -136,7 +136,7 @@ class LePde(Baseline):
         return config.history
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         system = task.system.name
         is_tiny = name == "tiny"
         model = LePdeConfig(
@@ -226,6 +226,8 @@ class LePde(Baseline):
     ) -> State:
         if support is None:
             raise ConfigError("LE-PDE needs another trajectory of the same environment to adapt.")
+        if support.shape[2] < self.n_context:
+            raise DataError(f"LE-PDE reads {self.n_context} frames of the support; got {support.shape[2]}.")
         frames = self.lift(support)[:, :, : self.n_context].flatten(2, 3)  # (B,K,n*C,*grid)
         with torch.no_grad():
             return {"code": self.context(frames.flatten(0, 1)).unflatten(0, frames.shape[:2]).mean(1)}
@@ -243,6 +245,8 @@ class LePde(Baseline):
 
     def encode(self, u: Tensor) -> Tensor:
         """(B,T-H+1,1,L)."""
+        if u.shape[1] < self.config.history:
+            raise DataError(f"LE-PDE encodes {self.config.history} frames or more; got {u.shape[1]}.")
         return self.latents(self.lift(u))[:, :, None]
 
 

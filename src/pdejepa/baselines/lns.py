@@ -179,7 +179,7 @@ class Lns(Baseline):
         self.dynamics = Dynamics(task.ndim, task.n_parameters, config, task.padding)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         embedding = EMBEDDING.get(task.n_parameters, 32 * task.n_parameters)
         model = LnsConfig(embedding=embedding)
         if task.ndim == 1:

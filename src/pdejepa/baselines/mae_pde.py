@@ -134,7 +134,7 @@ class MaePde(Baseline):
             layer.start()  # type: ignore[operator]
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         first = OptimiserConfig(lr=1e-3, betas=(0.9, 0.98), weight_decay=1e-4, clip=1.0)
         second = dataclasses.replace(first, lr=8e-4, betas=(0.9, 0.999))
         batch = 128 if task.ndim == 1 else 12

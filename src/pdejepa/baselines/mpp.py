@@ -67,7 +67,7 @@ class Mpp(Baseline):
         self.register_buffer("rates", rates[:, None], persistent=False)  # (depth,1)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         n_tokens = 1
         for n in task.grid:
             n_tokens *= n // PATCH

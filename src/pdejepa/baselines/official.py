@@ -6,7 +6,7 @@
 A file is a safetensors file, or a pickle of PyTorch (.pth, .pt, .tar, .bin) that is opened by its safe reader only: a
 file that asks for more than tensors, plain containers and `argparse.Namespace` is refused, never opened otherwise.
 
-    1  unwrap        {"model": ...}, {"model_state": ...}, {"state_dict": ...} or the tensors themselves
+    1  unwrap        {"model": ...}, {"model_state": ...}, {"state_dict": ...}, one inside another, or the tensors
     2  names         a leading `module.` goes; tables that follow from the window size are ignored
     3  every tensor  of ours: loaded, or re-initialised (it keeps its random start) if it is listed as such or missing
     4  refuse        a shape that may not differ, and fewer than 95 % of the tensors that should be loaded
@@ -34,6 +34,7 @@ from pdejepa.core.errors import CheckpointError
 from pdejepa.stages.weights import first_not_finite, read_weights
 
 PICKLES = (".pth", ".pt", ".tar", ".bin")
+PREFIX = "module."  # of networks that were trained on several GPUs
 WRAPPERS = ("model", "model_state", "state_dict")
 BEGINNINGS = (b"PK\x03\x04", b"\x80")  # of what PyTorch writes: archives, and pickles before version 1.6
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -88,13 +89,16 @@ def load_official(
         if theirs[name].shape != own.shape:
             value = convert(name, theirs[name], own) if convert else None
         if value is not None and value.shape == own.shape:
-            chosen[name] = value
+            chosen[name] = value.to(own.dtype)
         elif not name.startswith(tuple(may_differ)):
             wrong.append(f"{name} is {tuple(theirs[name].shape)}, expected {tuple(own.shape)}")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         told = "; ".join(wrong[:3]) + more
         raise CheckpointError(f"{path} is of another size or type: {told}. Use the file of this model.")
+    bad = first_not_finite(chosen)
+    if bad:
+        raise CheckpointError(f"{path}: {bad} holds values too large for {_type(ours[bad])}. Use another file.")
     _check_share(path, chosen, [n for n in ours if not n.startswith((*fresh, *may_differ, *idle))])
     with torch.no_grad():
         for name, value in chosen.items():
@@ -116,15 +120,13 @@ def _check_share(path: str | os.PathLike[str], found: Collection[str], backbone:
 def read_official(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a published file by name, on the CPU and finite, without wrappers, prefixes and tables."""
     path = Path(path)
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         found: Any = read_weights(path)
-    elif path.suffix in PICKLES:
+    elif path.suffix.lower() in PICKLES:
         found = _unpickle(path)
     else:
         raise CheckpointError(f"{path} is no file of weights: expected .safetensors, {', '.join(PICKLES)}.")
-    for wrapper in WRAPPERS:
-        if isinstance(found, Mapping) and isinstance(found.get(wrapper), Mapping):
-            found = found[wrapper]
+    found = _unwrapped(found)
     if not isinstance(found, Mapping) or not found:
         raise CheckpointError(f"{path} holds a {type(found).__name__} where tensors by name were expected.")
     strange = [_shown(str(name)) for name, value in found.items() if not (isinstance(name, str) and _is_real(value))]
@@ -136,11 +138,24 @@ def read_official(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     for name, value in found.items():
         if value.is_meta or value.nbytes > value.untyped_storage().nbytes():
             raise CheckpointError(f"{path} is not loaded: {_shown(name)} has more values than the file holds.")
-    tensors = {name.removeprefix("module."): value for name, value in found.items() if not name.endswith(IGNORED)}
+    tensors = {name.removeprefix(PREFIX): value for name, value in found.items() if not name.endswith(IGNORED)}
+    twice = [name for name in tensors if name in found and PREFIX + name in found]
+    if twice:
+        raise CheckpointError(
+            f"{path} holds {_shown(twice[0])} twice, with and without the prefix {PREFIX!r}. Keep one of the two."
+        )
     bad = first_not_finite(tensors)
     if bad:
         raise CheckpointError(f"{path}: {_shown(bad)} holds values that are not finite. Fetch the file anew.")
     return tensors
+
+
+def _unwrapped(found: Any) -> Any:
+    """What lies in the wrappers; the number of layers is bounded because a pickle may hold itself."""
+    for _ in WRAPPERS:
+        if isinstance(found, Mapping):
+            found = next((found[name] for name in WRAPPERS if isinstance(found.get(name), Mapping)), found)
+    return found
 
 
 def _is_real(value: Any) -> bool:

@@ -8,6 +8,8 @@ Letters: n trajectories, E environments, K trajectories of each.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -29,6 +31,9 @@ class Pool:
     environment: dict[str, Tensor]
     siblings: dict[str, Tensor] = field(default_factory=dict)  # (E,K) trajectories of every environment
     floors: dict[str, float | None] = field(default_factory=dict)  # errors that remain to who does not know parameters
+
+    def __post_init__(self) -> None:
+        check_splits(self.data.fields)
 
     @property
     def task(self) -> Task:
@@ -57,7 +62,8 @@ class Pool:
 
 
 def build_pool(system: System, counts: dict[str, int], device: torch.device, seed: int = 0) -> Pool:
-    """Generate train and valid in memory, with statistics of train."""
+    """Generate n trajectories of every split in memory: of train, whose statistics are taken, valid, and any others."""
+    check_splits(counts)
     fields, xi, environment, siblings = {}, {}, {}, {}
     for split, n in counts.items():
         parts = blocks(system, split, n)
@@ -70,14 +76,23 @@ def build_pool(system: System, counts: dict[str, int], device: torch.device, see
     return Pool(normalised(system, fields, xi, digest), environment, siblings)
 
 
+def check_splits(names: Collection[str]) -> None:
+    """Refuse a pool that nobody can be trained or judged on."""
+    if not {"train", "valid"} <= set(names):
+        raise DataError(f"A pool needs the splits train and valid; got {', '.join(names) or 'none'}.")
+
+
 def blocks(system: System, split: str, n: int) -> list[tuple[int, int]]:
-    """(start, length) of the trajectories of a pool of n: all of 0..n-1, or fewer environments with siblings."""
+    """(start, length) of the trajectories of a pool of n: all of 0..n-1, or fewer environments with siblings.
+
+    What is left over when n is shared out evenly goes to the first environments.
+    """
     n_environments = system.split(split).n_environments
     if n >= 2 * n_environments or n < 2:
         return [(0, n)]
     per = min(SIBLINGS, n, max(2, system.split(split).n // n_environments))
     n_taken = max(1, n // per)
-    return [(k * n_environments, n_taken) for k in range(per)]
+    return [(k * n_environments, min(n_taken, n - k * n_taken)) for k in range(math.ceil(n / n_taken))]
 
 
 def sibling_table(environment: Tensor) -> Tensor:

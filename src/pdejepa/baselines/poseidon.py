@@ -69,7 +69,7 @@ class Poseidon(Baseline):
         self.net = Scot(config, n_in, task.n_channels)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         training = TrainingConfig(
             budget=BUDGETS[name](100),
             batch=64 if name != "tiny" else 8,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from pdejepa import baselines
-from pdejepa.baselines.base import Baseline
+from pdejepa.baselines.base import Baseline, check_recipe
 from pdejepa.baselines.task import Task
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.device import pick_device
@@ -64,6 +64,7 @@ class Saved:
 
 def save(solver: Baseline, folder: str | os.PathLike[str], recipe: str) -> None:
     """Write a solver that was made by a recipe."""
+    check_recipe(recipe)
     root, task = Path(folder), solver.task
     write_weights(root / WEIGHTS, gather({"solver": solver}))
     plain = {
@@ -80,6 +81,7 @@ def save(solver: Baseline, folder: str | os.PathLike[str], recipe: str) -> None:
     write_json(root / CONFIG, plain)
 
 
+@torch.inference_mode(False)  # or solvers that adapt by gradients could not
 def load(folder: str | os.PathLike[str], device: str | torch.device = "auto") -> Baseline:
     """The solver in a folder that `save` wrote, or in the folder of a run of `pdejepa compare`; ready to forecast."""
     given = Path(folder)

@@ -109,7 +109,7 @@ class UniSolver(Baseline):
         return config.history
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         is_heterns = task.system.name == "heterns" and name == "paper"
         training = TrainingConfig(
             budget=BUDGETS[name](301 * STEPS_PER_EPOCH if is_heterns else 100),

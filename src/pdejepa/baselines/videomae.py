@@ -82,7 +82,7 @@ class VideoMae(Baseline):
         init_tokens(self)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         patch = max(1, min(task.grid) // (8 if task.ndim == 2 else 16))
         model = VideoMaeConfig(patch)
         if name == "tiny":

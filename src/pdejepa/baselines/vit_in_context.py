@@ -63,7 +63,7 @@ class VitInContext(Baseline):
         self.trunk = FrameVit(config.trunk, task)
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         every = {"paper": 1, "fast": max(1, task.n_frames // N_FAST), "tiny": 5}[name]
         stage = StageRecipe("fit", training(name, task), precision="bf16")
         return Recipe(VitInContextConfig(sizes(name, task), every), (stage,))

@@ -191,7 +191,7 @@ class Zebra(Baseline):
         )
 
     @classmethod
-    def recipe(cls, name: str, task: Task) -> Recipe:
+    def make_recipe(cls, name: str, task: Task) -> Recipe:
         model = ZebraConfig()
         if task.ndim == 2:
             width = 512 if task.system.name == "wave_2d" else 384

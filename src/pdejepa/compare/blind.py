@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.pool import Pool
+from pdejepa.core.progress import progress
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.published import metric_of
 from pdejepa.stages.batches import in_pieces
@@ -33,8 +34,13 @@ def blind_error(pool: Pool, split: str) -> float | None:
     u = data.fields[split][:N_TRAJECTORIES] * std + mean  # (B,T,C,*grid)
     n = len(data.xi["train"])
     xi = data.xi["train"][torch.linspace(0, n - 1, min(N_PARAMETERS, n), device=u.device).long()]  # (K,P)
-    parts = in_pieces(len(u), max(1, LARGEST // (len(xi) * u[0].numel())))
-    u_blind = torch.cat([_mean(system, u[part, 0], xi) for part in parts])
+    together = max(1, LARGEST // (len(xi) * u[0].numel())) if u.is_cuda else 1  # a CPU is busy with one
+    means = []
+    with progress(len(u), f"{system.name}, {split}", "trajectories") as bar:
+        for part in in_pieces(len(u), together):
+            means.append(_mean(system, u[part, 0], xi))
+            bar.advance(part.stop - part.start)
+    u_blind = torch.cat(means)
     error = getattr(metrics, metric_of(system.name))(u_blind, u, 1)
     finite = error[error.isfinite()]
     return float(finite.mean()) if len(finite) else None

@@ -1,17 +1,21 @@
 """The records of comparisons, read back: checked before they are believed, and named if they are damaged.
 
+One table: one system, size of data, budget and device, and one data set, or the report is refused.
+
     combined-fno-fast-paper-180s-s0.json      system, solver, recipe, size of data, budget, seed: errors and cost
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pdejepa.compare.entries import CARDS
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import read_json
+from pdejepa.evaluate.published import metric_of
 from pdejepa.systems import NAMES
 
 KEYS = ("solver", "errors", "budget_seconds")  # a file that has them all is meant to be a record
@@ -27,6 +31,10 @@ NUMBERS = (
 )
 WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
 ERRORS = ("rel_l2", "rel_l2_joint", "tail")
+OPTIONAL_WORDS, OPTIONAL_ERRORS = ("commit", "data_hash"), ("repeat_first", "blind")
+
+
+ASKED = ("system", "solver", "recipe", "size", "budget_seconds", "seed", "device")  # no two records answer the same
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -53,13 +61,68 @@ def _fault(plain: dict[str, Any]) -> str:
         return "no errors of test"
     told = {split: part if isinstance(part, dict) else {} for split, part in errors.items()}
     found = {f"{split} {key}": part.get(key) for split, part in told.items() for key in ERRORS}
+    found |= {f"{split} {key}": part.get(key) or 0.0 for split, part in told.items() for key in OPTIONAL_ERRORS}
     found |= {key: plain.get(key) for key in NUMBERS}
     found |= steps if isinstance(steps, dict) else {"steps": None}
     bad = [name for name, value in found.items() if not _is_number(value)]
-    bad += [key for key in WORDS if not isinstance(plain.get(key), str)]
+    bad += [] if isinstance(plain.get("seed"), int) else ["seed"]
+    bad += [] if bad or plain["budget_seconds"] > 0 else ["budget_seconds"]
+    words = {key: plain.get(key) for key in WORDS} | {key: plain.get(key) or "" for key in OPTIONAL_WORDS}
+    bad += [key for key, value in words.items() if not isinstance(value, str) or not value.isprintable()]
     return f"{bad[0]} is missing or wrong" if bad else ""
 
 
 def _is_number(value: Any) -> bool:
     """Finite and not negative; JSON as Python reads it may also hold NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
+    """Records in files and folders, best first; DataError if one is damaged, or they do not belong together."""
+    paths: dict[Path, Path] = {}
+    for place in places:
+        if not place.exists():
+            raise DataError(f"{place} does not exist. Give folders or files with records of comparisons.")
+        here = sorted(place.glob("*.json")) if place.is_dir() else [place]
+        paths |= {path.resolve(): path for path in here}  # each once, however often it is named
+    found = [{**record, "file": str(path)} for path in paths.values() if (record := read_record(path)) is not None]
+    _check_asked(found)
+    _check_data(found)
+    return sorted(found, key=lambda r: (r["system"], r["budget_seconds"], error(r, "test") or 0.0))
+
+
+def _check_asked(records: list[dict[str, Any]]) -> None:
+    """Refuse two answers to the same question."""
+    first: dict[tuple[Any, ...], str] = {}
+    for record in records:
+        asked = tuple(record[key] for key in ASKED)
+        before = first.setdefault(asked, record["file"])
+        if before != record["file"]:
+            words = ", ".join(map(str, asked))
+            raise DataError(f"{before} and {record['file']} are records of the same: {words}. Name one of them.")
+
+
+def _check_data(records: list[dict[str, Any]]) -> None:
+    """Refuse records of one system and size whose data differ; those of two devices may, in their last digits."""
+    first: dict[tuple[str, ...], dict[str, Any]] = {}
+    for record in records:
+        known = first.setdefault((record["system"], record["size"], record["device"]), record)
+        before, now = (str(one.get("data_hash") or "none") for one in (known, record))
+        if before != now:
+            raise DataError(
+                f"{known['file']} and {record['file']} cannot be in one report: expected the same data of "
+                f"{record['system']}, got data_hash {before[:12]} and {now[:12]}. Report them apart, or move the one "
+                "with the old data away and run its comparison again."
+            )
+
+
+def error(record: dict[str, Any], split: str) -> float | None:
+    """The headline error of a split; one norm over the channels where the published numbers have it so."""
+    found = record["errors"].get(split)
+    return None if found is None else float(found[metric_of(record["system"])])
+
+
+def named(r: dict[str, Any], records: list[dict[str, Any]]) -> str:
+    """The title of a record, with its seed where the table has several of that solver."""
+    n = sum(other["solver"] == r["solver"] for other in records)
+    return f"{r['title']}, seed {r['seed']}" if n > 1 else str(r["title"])

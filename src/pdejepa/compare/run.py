@@ -22,27 +22,26 @@ interrupted begins anew, with the learning rate that was found.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pdejepa import recipes
-from pdejepa.baselines import known_as
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.blind import blind_error
-from pdejepa.compare.entries import CARDS, NAMES, longest_history, make
+from pdejepa.compare.entries import CARDS, Entry, longest_history
+from pdejepa.compare.plan import Comparison, Turn, forecasters, records_before
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
 from pdejepa.compare.records import read_record
-from pdejepa.core.device import device_name, free_memory, used_memory
+from pdejepa.compare.trials import clear, trial, trial_seconds, trials_file, trials_of
+from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.data.plan import build_system
@@ -50,43 +49,8 @@ from pdejepa.evaluate.published import metric_of
 from pdejepa.forecast.train import commit
 from pdejepa.systems.structure import SIZES
 
-FACTORS = (1 / 3, 1.0, 3.0)
-TRIAL_SECONDS = 20.0
-TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What is compared."""
-
-    system: str
-    solvers: tuple[str, ...]
-    seconds: float
-    out: Path
-    size: str = "paper"
-    recipe: str = "fast"
-    seeds: int = 1
-    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
-
-    def name(self, solver: str, seed: int) -> str:
-        return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.seconds:g}s-s{seed}"
-
-
-def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """Solvers by name; `all` means every forecaster."""
-    if not names:
-        raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(NAMES)}.")
-    wanted = list(NAMES) if "all" in names else [known_as(name) for name in names]
-    for name in wanted:
-        if name not in NAMES:
-            make(name, "", "", 0)  # refuses, with a hint
-    return tuple(dict.fromkeys(wanted))
-
-
-def forecasters(plan: Comparison) -> list[str]:
-    return [name for name in plan.solvers if CARDS[name].is_forecaster]
 
 
 def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict[str, Any]]:
@@ -109,15 +73,16 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, A
         raise ConfigError(f"None of the solvers makes forecasts; got {', '.join(plan.solvers)}. Give others.")
     turns = [(seed, name) for seed in range(plan.seeds) for name in able]
     places = [(seed, name, plan.out / f"{plan.name(name, seed)}.json") for seed, name in turns]
-    pool = None if all(path.exists() for *_, path in places) else _pool(plan, say)
+    waiting = [name for _, name, path in places if not path.exists()]
+    pool = _pool(plan, waiting, say) if waiting else None
     known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
     for seed, name, path in places:
         if path in known:
             continue
         assert pool is not None
-        record = _tried(plan, name, seed, pool, path, say)
+        record = _tried(Turn(plan, name, seed, pool), path, say)
         if record is None:
-            _clear(plan.device)  # here, where nothing of the failed training is held any more
+            clear(plan.device)  # here, where nothing of the failed training is held any more
             continue
         known[path] = record
     return [known[path] for *_, path in places if path in known]
@@ -132,15 +97,16 @@ def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None)
         raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
     if record["device"] != here:
         raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
-    if pool is not None and record["data_hash"] != pool.data.hash:
+    if pool is not None and record.get("data_hash") != pool.data.hash:
         raise ConfigError(
-            f"{path} was measured on other data (hash {record['data_hash'][:12]}, now {pool.data.hash[:12]}). "
+            f"{path} was measured on other data (hash {str(record.get('data_hash'))[:12]}, now {pool.data.hash[:12]}). "
             "Use another --out, or remove it."
         )
     return record
 
 
-def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
+def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
+    """The data of all splits; and if one of those who wait needs it, what can be known from one frame alone."""
     system = build_system(plan.system, plan.size, {})
     judged = ["test", *(split.name for split in system.splits if split.is_ood)]
     counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}
@@ -148,63 +114,70 @@ def _pool(plan: Comparison, say: Callable[[str], object]) -> Pool:
     begun = time.monotonic()
     pool = build_pool(system, counts, plan.device)
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
-    if any(is_blind(CARDS[name]) and CARDS[name].is_forecaster for name in plan.solvers):
-        say(f"{plan.system}: solving for what can be known from one frame without the parameters")
-        pool.floors = {split: blind_error(pool, split) for split in judged}
+    if any(is_blind(CARDS[name]) for name in waiting):
+        pool.floors = _floors_before(plan, pool.data.hash)
+        if set(judged) - set(pool.floors):
+            say(f"{plan.system}: solving for what can be known from one frame without the parameters")
+            pool.floors = {split: blind_error(pool, split) for split in judged}
     return pool
 
 
-def _tried(
-    plan: Comparison, name: str, seed: int, pool: Pool, path: Path, say: Callable[[str], object]
-) -> dict[str, Any] | None:
+def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
+    """What can be known from one frame, where a record of the same data tells it."""
+    known: dict[str, float | None] = {}
+    for record in records_before(plan, f"{plan.system}-*.json"):
+        if record.get("data_hash") == data_hash:
+            blind = {split: part.get("blind") for split, part in record["errors"].items()}
+            known |= {split: value for split, value in blind.items() if value is not None}
+    return known
+
+
+def _tried(turn: Turn, path: Path, say: Callable[[str], object]) -> dict[str, Any] | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
+    plan, title = turn.plan, CARDS[turn.solver].title
     long = f"{trial_seconds(plan.seconds):.3g} s for each of three learning rates, then {plan.seconds:g} s"
-    say(f"{CARDS[name].title}, seed {seed}: {long}")
+    say(f"{title}, seed {turn.seed}: {long}")
     try:
-        write_json(path, _one(plan, name, seed, pool))
+        write_json(path, _one(turn))
         record: dict[str, Any] = json.loads(path.read_text())
     except Interrupted:
         raise
     except PdejepaError as error:
-        say(f"{CARDS[name].title}: {error}")
+        say(f"{title}: {error}")
     except torch.OutOfMemoryError:
-        say(f"{CARDS[name].title}: out of memory on {plan.device}; it is left out.")
+        say(f"{title}: out of memory on {plan.device}; it is left out.")
     except Exception:  # a mistake of ours
-        say(f"{CARDS[name].title}: failed.\n{traceback.format_exc()}")
+        say(f"{title}: failed.\n{traceback.format_exc()}")
     else:
         test, n_steps = record["errors"]["test"][metric_of(plan.system)], sum(record["steps"].values())
-        say(f"{CARDS[name].title}: test {test:.3%}, {n_steps:,} steps, {record['seconds']:.0f} s")
+        say(f"{title}: test {test:.3%}, {n_steps:,} steps, {record['seconds']:.0f} s")
         return record
     return None
 
 
-def _one(plan: Comparison, name: str, seed: int, pool: Pool) -> dict[str, Any]:
+def _one(turn: Turn) -> dict[str, Any]:
     """Train and judge one competitor."""
     import torch._dynamo  # a second of its own
 
-    card, folder = CARDS[name], plan.out / "runs" / plan.name(name, seed)
+    plan, pool, card = turn.plan, turn.pool, CARDS[turn.solver]
     pool.task.check(card)
     torch._dynamo.reset()  # there is a limit to what one process keeps compiled
-    if plan.device.type == "cuda" and make(name, plan.system, plan.recipe, seed).has_compiled_parts(pool):
-        _trial(plan, name, seed, pool, folder, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
-    factor, trials = _learning_rate(plan, name, seed, pool, folder)
-    entry = make(name, plan.system, plan.recipe, seed)
-    _clear(plan.device)
-    shutil.rmtree(folder, ignore_errors=True)
-    report = entry.fit(pool, TotalBudget("seconds", plan.seconds), folder, factor, keep="memory")
+    if plan.device.type == "cuda" and turn.entry().has_compiled_parts(pool):
+        trial(turn, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
+    entry, report, factor, trials = _trained(turn)
     seconds = sum(part["seconds"] for part in report.values())
-    entry.save(folder / "model")
+    entry.save(turn.folder / "model")
     memory = used_memory(plan.device)
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     tail_from = longest_history(pool.task, plan.recipe)
     errors = {split: judge(entry, pool, split, tail_from) for split in splits}
     return {
         "system": plan.system,
-        "solver": name,
+        "solver": turn.solver,
         "title": card.title,
         "recipe": plan.recipe,
         "size": plan.size,
-        "seed": seed,
+        "seed": turn.seed,
         "budget_seconds": plan.seconds,
         "weights": "scratch",
         "true_frames": true_frames(entry, tail_from),
@@ -225,69 +198,22 @@ def _one(plan: Comparison, name: str, seed: int, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _learning_rate(
-    plan: Comparison, name: str, seed: int, pool: Pool, folder: Path
-) -> tuple[float, list[dict[str, Any]]]:
-    """The factor of the learning rate whose short trial ends with the best score on valid; decided once."""
-    known = folder.with_name(f"{folder.name}.trials")
-    trials = _kept(known) or _trials_before(plan, name, seed, pool) or _trials(plan, name, seed, pool, folder)
-    good = [trial for trial in trials if trial["score"] is not None]
-    if not good:
-        raise ConfigError(f"all three trials of {name} failed; lower the learning rate of its recipe")
-    write_json(known, trials)
-    return min(good, key=lambda trial: trial["score"])["factor"], trials
+def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, Any]]]:
+    """The competitor after its training with the learning rate whose short trial ended with the best score on valid.
 
-
-def _kept(path: Path) -> list[dict[str, Any]]:
-    """Trials that were done before; [] if there are none, or the file is damaged."""
-    try:
-        trials: list[dict[str, Any]] = json.loads(path.read_text())
-        return trials if all({"factor", "score"} <= set(trial) for trial in trials) else []
-    except (OSError, ValueError, TypeError):
-        return []
-
-
-def trial_seconds(budget: float) -> float:
-    return min(TRIAL_SECONDS, TRIAL_SHARE * budget)
-
-
-def _trials_before(plan: Comparison, name: str, seed: int, pool: Pool) -> list[dict[str, Any]]:
-    """Those of a record with another budget and trials of the same length, which would only be repeated; or []."""
-    for path in sorted(plan.out.glob(f"{plan.system}-{name}-{plan.recipe}-{plan.size}-*s-s{seed}.json")):
-        record = read_record(path)
-        if record is None:
+    Trials are done once.  A rate that survived its trial and not the training counts as failed: the next one is taken.
+    """
+    trials, budget = trials_of(turn), TotalBudget("seconds", turn.plan.seconds)
+    while good := [one for one in trials if one["score"] is not None]:
+        write_json(trials_file(turn), trials)
+        best = min(good, key=lambda one: one["score"])
+        entry = turn.entry()
+        clear(turn.plan.device)
+        shutil.rmtree(turn.folder, ignore_errors=True)
+        try:
+            report = entry.fit(turn.pool, budget, turn.folder, best["factor"], keep="memory")
+        except NumericalError:
+            best["score"] = None
             continue
-        same = (trial_seconds(plan.seconds), device_name(plan.device), pool.data.hash)
-        if (trial_seconds(record["budget_seconds"]), record["device"], record["data_hash"]) == same:
-            return list(record["trials"])
-    return []
-
-
-def _trials(plan: Comparison, name: str, seed: int, pool: Pool, folder: Path) -> list[dict[str, Any]]:
-    """[{factor, score}, ...]; the score of a training that failed is None."""
-    budget = TotalBudget("seconds", trial_seconds(plan.seconds))
-    return [{"factor": factor, "score": _trial(plan, name, seed, pool, folder, factor, budget)} for factor in FACTORS]
-
-
-def _trial(
-    plan: Comparison, name: str, seed: int, pool: Pool, folder: Path, factor: float, budget: TotalBudget
-) -> float | None:
-    """The score of a short training that leaves nothing behind; None if its values did not stay finite."""
-    place = folder.with_name(f"{folder.name}-trial-{factor:.2g}")
-    shutil.rmtree(place, ignore_errors=True)
-    _clear(plan.device)
-    entry = make(name, plan.system, plan.recipe, seed)
-    try:
-        report = entry.fit(pool, budget, place, factor, keep="trial")
-    except NumericalError:  # a learning rate that is too large; other failures have nothing to do with it
-        return None
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    score: float | None = list(report.values())[-1]["score"]
-    return score
-
-
-def _clear(device: torch.device) -> None:
-    free_memory()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+        return entry, report, best["factor"], trials
+    raise ConfigError(f"{turn.solver} diverged with all three learning rates; lower the one of its recipe")

@@ -172,10 +172,15 @@ class Forecaster:
     def rollout(
         self, u_hist: Any, state: dict[str, Tensor], n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The next frames (B,n_frames,C,*grid) after the first H of a trajectory (B,H,C,*grid); `adapt` gives state."""
+        """The next frames (B,n_frames,C,*grid) after the first H of a trajectory (B,H,C,*grid); `adapt` gives state.
+
+        n_frames may be 0, as for all solvers.
+        """
         if not isinstance(state, Mapping) or state.get("xi") is None:
             raise ParameterError(f"rollout needs the state that adapt returns; got {type(state).__name__} without xi.")
         u = request.trajectories(self.system, u_hist)
+        if as_count(n_frames) == 0:
+            return request.match_rows(self.system, u, state["xi"])[0][:, :0]
         n_used = min(u.shape[1], 2 if self.surrogate.is_second_order else 1)
         t0 = float(self.system.times[0]) + self.surrogate.conditioner.frame_gap * (u.shape[1] - n_used)
         return self.forecast(u[:, -n_used:], state["xi"], n_frames=n_frames, t0=t0).new
@@ -204,7 +209,7 @@ class Forecaster:
     def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:
         n, most = as_count(self.n_frames - n_observed if n_frames is None else n_frames), MAX_LENGTHS * self.n_frames
         if n is None or not 1 <= n <= most:
-            told = f"a whole number from 1 to {most:,}, {MAX_LENGTHS} training trajectories"
+            told = f"a whole number from 1 to {most:,}, which is {MAX_LENGTHS} times the length of the training data"
             raise ParameterError(f"n_frames counts new frames and must be {told}; got {n_frames!r}.")
         return n
 

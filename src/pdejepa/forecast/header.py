@@ -184,7 +184,10 @@ def read(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({str(error)[:100]}).") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise CheckpointError(f'{path} does not describe a model: "format" must be "{FORMAT}".')
+        raise CheckpointError(
+            f'{path} does not describe a model: "format" must be "{FORMAT}". '
+            "Published solvers: pdejepa.baselines.load(...)."
+        )
     _check_version(data.get("format_version"), path)
     return data
 

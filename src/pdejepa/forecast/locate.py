@@ -18,6 +18,7 @@ from pdejepa.stages.config import STAGES
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_FOLDER = "model"
+SOLVER_NAME = "solver.json"  # what the training of a published solver leaves
 MAX_LISTED = 12
 
 
@@ -51,6 +52,11 @@ def _model_in(folder: Path) -> Path:
     model = folder / MODEL_FOLDER
     if (model / CONFIG_NAME).is_file():
         return model
+    if (folder / SOLVER_NAME).is_file():
+        raise CheckpointError(
+            f"{folder} is the training of a published solver. Save it with pdejepa.baselines.saved.save, "
+            "and load it with pdejepa.baselines.load."
+        )
     if _is_run(folder):
         raise CheckpointError(_unfinished(folder))
     if (folder / CONFIG_NAME).is_file() or (folder / WEIGHTS_NAME).is_file():

@@ -29,7 +29,7 @@ OPTIONS = ("n_frames", "forcing", "t0")  # of a forecast, beside the parameters
 # ---- states ----------------------------------------------------------------------------------------------------
 def observed_frames(system: System, u0: Given, history: int) -> Tensor:
     """u0 as (B,H,C,*grid) float32, on the device it came on; DataError for wrong shapes and values."""
-    u = _as_floats(system, u0, "the observed state")
+    u = as_floats(system, u0, "the observed state")
     frame = (len(system.fields), *system.grid)
     many = (1, 2) if system.structure.time_order == 2 else (history,)
     k = u.ndim - len(frame)  # axes in front of a frame
@@ -45,9 +45,9 @@ def observed_frames(system: System, u0: Given, history: int) -> Tensor:
     return _finite(system, u, "the observed state")
 
 
-def trajectories(system: System, values: Given) -> Tensor:
+def trajectories(system: System, values: Given, must_be_finite: bool = True) -> Tensor:
     """Values as (B,T,C,*grid) float32, on the device they came on; DataError for wrong shapes and values."""
-    u = _as_floats(system, values, "trajectories")
+    u = as_floats(system, values, "trajectories")
     frame = (len(system.fields), *system.grid)
     if u.ndim != len(frame) + 2 or tuple(u.shape[2:]) != frame or u.numel() == 0:
         is_short = tuple(u.shape[1:]) == frame
@@ -56,10 +56,11 @@ def trajectories(system: System, values: Given) -> Tensor:
         raise DataError(
             f"{system.name} expects trajectories as (B, T, {sizes}), physical units; got {tuple(u.shape)}.{hint}"
         )
-    return _finite(system, u, "a frame")
+    return _finite(system, u, "a frame") if must_be_finite else u
 
 
-def _as_floats(system: System, values: Given, what: str) -> Tensor:
+def as_floats(system: System, values: Given, what: str) -> Tensor:
+    """Values in float32, on the device they came on; DataError for what are no numbers or too large."""
     try:
         tensor = as_tensor(values)
     except ValueError as error:
@@ -109,11 +110,12 @@ def parameters(
     if named:
         extra = ", ".join(named)
         raise ParameterError(f"{system.name}: give parameters as a tensor or by name, not both; got also {extra}.")
-    rows = system.check_xi(_as_floats64(system, xi))
+    rows = system.check_xi(as_floats64(system, xi))
     return _replaced(system, rows, coefficients) if coefficients else rows
 
 
-def _as_floats64(system: System, xi: Given) -> Tensor:
+def as_floats64(system: System, xi: Given) -> Tensor:
+    """Parameters in float64 on the CPU, one row of them as (1,P); ParameterError for what are no numbers."""
     try:
         rows = as_tensor(xi).to("cpu", torch.float64)
     except ValueError as error:
@@ -160,7 +162,7 @@ def forcing_field(
         field_at = _moving(system, forcing, n_rows, device)
         first = field_at(torch.tensor(t0, dtype=torch.float64, device=device))
     else:
-        first = _spread(system, _as_floats(system, forcing, "the forcing").to(device), n_rows)
+        first = _spread(system, as_floats(system, forcing, "the forcing").to(device), n_rows)
         field_at = lambda _: first  # noqa: E731
     if not bool(torch.isfinite(first).all()):
         raise DataError(f"{system.name}: the forcing holds NaN or infinite values at t = {t0:g}.")
@@ -182,7 +184,7 @@ def _moving(
             call = f"f({', '.join(('t', *system.axes_names))})"
             told = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(":. ")
             raise DataError(f"{system.name}: the forcing function, called as {call}, ended with {told}.") from error
-        values = _as_floats(system, result, "the result of the forcing function")
+        values = as_floats(system, result, "the result of the forcing function")
         return _spread(system, values.to(device), n_rows)
 
     return field_at

@@ -149,8 +149,10 @@ class _Training:
                     self._save(is_better)
                 bar.advance()
                 if should_stop and not is_last:
-                    rest = "it was kept in memory only" if isinstance(self.store, Scratch) else "saved"
-                    raise Interrupted(f"Stopping after step {self.done:,}; {rest}. Continue with the same command.")
+                    rest = "saved. Continue with the same command"
+                    if isinstance(self.store, Scratch):
+                        rest = "it was kept in memory only. The same command begins it anew"
+                    raise Interrupted(f"Stopping after step {self.done:,}; {rest}.")
 
     def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""

@@ -59,7 +59,7 @@ def remember(
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an earlier version, with those that came since at their defaults; as they are if they say too little."""
+    """Settings of an earlier version, with what came since at its defaults; as they are if they say too little."""
     try:
         return to_dict(load_config(TrainConfig, defaults=config))
     except ConfigError:

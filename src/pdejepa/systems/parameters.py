@@ -63,16 +63,21 @@ def _column(system: str, parameter: Parameter, value: Any) -> Tensor:
 
 def check_xi(system: str, parameters: tuple[Parameter, ...], xi: Tensor) -> Tensor:
     """xi as float64; refuse wrong shapes, NaN and values outside the physical limits, by name."""
+    check_columns(system, parameters, xi)
+    xi = xi.double()
+    for parameter, values in zip(parameters, xi.unbind(1), strict=True):
+        _check_limits(system, parameter, values)
+    return xi
+
+
+def check_columns(system: str, parameters: tuple[Parameter, ...], xi: Tensor) -> None:
+    """Refuse all shapes but (B,P), by name."""
     names = [parameter.name for parameter in parameters]
     if xi.ndim != 2 or xi.shape[1] != len(names):
         raise ParameterError(
             f"{system} expects parameters of shape (B, {len(names)}) in the order {', '.join(names)}; "
             f"got {tuple(xi.shape)}. Build them with system.xi({names[0]}=...)."
         )
-    xi = xi.double()
-    for parameter, values in zip(parameters, xi.unbind(1), strict=True):
-        _check_limits(system, parameter, values)
-    return xi
 
 
 def _check_limits(system: str, parameter: Parameter, values: Tensor) -> None:

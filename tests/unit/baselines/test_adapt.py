@@ -50,6 +50,19 @@ def test_a_code_is_found_again() -> None:
     )
 
 
+def test_codes_are_found_under_inference_mode() -> None:
+    support, weight = torch.randn((3, 1, 4, 1, 5)), torch.ones((), requires_grad=True)
+
+    def step(u: Tensor, code: Code) -> Tensor:
+        return u * weight + u.square() * code.values[:, :, None]
+
+    plain = fit_code(torch.zeros(1), support, step, 1, 5, 1e-2)
+    with torch.inference_mode():
+        found = fit_code(torch.zeros(1), 2 * (support / 2), step, 1, 5, 1e-2)
+    assert torch.equal(found, plain)
+    assert bool(plain.all())
+
+
 def test_rows_with_the_same_support_share_the_work() -> None:
     support, sizes = torch.randn((3, 1, 4, 1, 5)), []
 

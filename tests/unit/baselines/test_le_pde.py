@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pdejepa.baselines.le_pde import LePde, LePdeConfig
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.systems import get
 from tests.unit.baselines.token_solvers import millions, on_meta, rough, shaken, task_of
 from tests.unit.baselines.values import gradients_without_values
@@ -109,6 +109,12 @@ def test_what_does_not_fit_is_refused() -> None:
     task = dataclasses.replace(task_of("combined", 64), system=get("combined", n_points=40))
     with pytest.raises(ConfigError, match="multiples of 16"):
         LePde(LePdeConfig(), task)
+    solver = tiny(history=3)
+    assert solver.encode(rough("combined", 2, 3, 64)).shape == (2, 1, 1, 32)
+    with pytest.raises(DataError, match="LE-PDE encodes 3 frames or more; got 2"):
+        solver.encode(rough("combined", 2, 2, 64))
+    with pytest.raises(DataError, match="LE-PDE reads 5 frames of the support; got 4"):
+        solver.adapt(rough("combined", 2, 4, 64)[:, None])
 
 
 @pytest.mark.parametrize("stage", ["autoencode", "tune"])

@@ -43,6 +43,39 @@ def test_wrappers_and_prefixes(tmp_path: Path, wrapper: str | None, prefix: str)
     assert all(bool((p == 1.5).all()) for p in own.parameters())
 
 
+def test_wrappers_inside_each_other(tmp_path: Path) -> None:
+    for names in (("state_dict", "model"), ("model", "state_dict"), ("state_dict", "model_state", "model")):
+        content: dict[str, Any] = weights()
+        for name in reversed(names):
+            content = {name: content, "epoch": 3}
+        assert set(read_official(saved(tmp_path / "w.pth", content))) == set(weights())
+    endless: dict[str, Any] = {}
+    endless["model"] = endless
+    with pytest.raises(CheckpointError, match="more than tensors of real numbers"):
+        read_official(saved(tmp_path / "w.pth", endless))
+
+
+def test_names_twice_are_refused(tmp_path: Path) -> None:
+    both = {**weights(), **{f"module.{name}": value + 1 for name, value in weights().items()}}
+    with pytest.raises(CheckpointError, match=r"holds 0\.weight twice, with and without the prefix 'module\.'"):
+        read_official(saved(tmp_path / "w.pth", both))
+
+
+def test_endings_in_capital_letters(tmp_path: Path) -> None:
+    assert set(read_official(saved(tmp_path / "w.PTH", weights()))) == set(weights())
+    write_weights(tmp_path / "w.SafeTensors", weights())
+    assert set(read_official(tmp_path / "w.SafeTensors")) == set(weights())
+
+
+def test_values_beyond_our_precision_are_refused(tmp_path: Path) -> None:
+    own, tensors = net(), {name: value.double() for name, value in weights().items()}
+    assert len(load_official(own, saved(tmp_path / "w.pth", tensors)).loaded) == 40
+    tensors["3.bias"][1] = 1e39
+    with pytest.raises(CheckpointError, match=r"3\.bias holds values too large for float32"):
+        load_official(own, saved(tmp_path / "w.pth", tensors))
+    assert all(bool((p == 1.5).all()) for p in own.parameters())
+
+
 def test_safetensors_and_tables_of_windows(tmp_path: Path) -> None:
     tensors = {**weights(), "a.relative_coords_table": torch.ones(2), "b.relative_position_index": torch.ones(2)}
     write_weights(tmp_path / "w.safetensors", tensors)

@@ -15,7 +15,7 @@ from pdejepa import baselines
 from pdejepa.baselines import saved
 from pdejepa.baselines.fno import Fno
 from pdejepa.compare.entries import MethodEntry
-from pdejepa.core.errors import CheckpointError
+from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.forecast.forecaster import Forecaster
 from tests.unit.baselines.token_solvers import rough, shaken, task_of
 from tests.unit.forecast import tiny
@@ -56,6 +56,13 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], why: str, folder:
         baselines.load(folder, "cpu")
 
 
+def test_an_unknown_recipe_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    task = task_of("combined", 64)
+    with pytest.raises(ConfigError, match="There is no recipe 'fats', did you mean 'fast'"):
+        saved.save(Fno(Fno.recipe("tiny", task).model, task), tmp_path / "new", "fats")
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("content", [b"", b"[1", b"[]", None])
 def test_damage_is_named(content: bytes | None, folder: Path) -> None:
     path = folder / "model" / "config.json"
@@ -67,8 +74,9 @@ def test_damage_is_named(content: bytes | None, folder: Path) -> None:
 
 
 def test_a_solver_is_no_model_of_ours_and_the_other_way_round(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="does not describe a model"):
-        pdejepa.load(folder / "model", "cpu")
+    for place in (folder, folder / "model"):
+        with pytest.raises(CheckpointError, match=r"does not describe a model.*solvers: pdejepa\.baselines\.load"):
+            pdejepa.load(place, "cpu")
     entry, model = MethodEntry("combined", "tiny", 0), tiny.forecaster("combined").surrogate
     entry.model = model
     entry.save(tmp_path / "ours" / "model")

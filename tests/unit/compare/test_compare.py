@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, with_steps
-from pdejepa.compare.run import Comparison, chosen, compare
+from pdejepa.compare.plan import Comparison, Turn, chosen
+from pdejepa.compare.run import compare
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
-from pdejepa.stages import checkpoint
 from pdejepa.stages.base import Keep
 from tests.unit.baselines.token_solvers import task_of
 from tests.unit.compare.made import record
@@ -195,45 +194,6 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         compare(plan, said.append)
 
 
-def test_a_trial_that_fails_loses(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wild:
-        def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, **_: Any) -> dict[str, Any]:
-            if factor > 1:
-                raise NumericalError("loss is not finite")
-            return {"fit": {"score": 1.0 / factor}}
-
-    monkeypatch.setattr(run, "make", lambda *_: Wild())
-    plan = Comparison("advection", ("fno",), 90.0, tmp_path)
-    factor, trials = run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")
-    assert factor == 1.0
-    assert [trial["score"] for trial in trials] == [pytest.approx(3.0), 1.0, None]
-
-
-@pytest.mark.parametrize(
-    ("before", "is_taken"), [({}, True), ({"budget_seconds": 90.0}, False), ({"device": "a GPU"}, False)]
-)
-def test_the_same_trials_are_not_run_twice(
-    before: dict[str, Any], is_taken: bool, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = Comparison("advection", ("fno",), 600.0, tmp_path)
-    trials = [{"factor": factor, "score": factor} for factor in run.FACTORS]
-    known = record("fno", 0.1, "advection", data_hash=pool.data.hash, trials=trials, **before)
-    (tmp_path / f"{dataclasses.replace(plan, seconds=180.0).name('fno', 0)}.json").write_text(json.dumps(known))
-    monkeypatch.setattr(run, "_trials", lambda *_: [{"factor": 3.0, "score": 0.1}])
-    assert run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")[0] == (pytest.approx(1 / 3) if is_taken else 3.0)
-
-
-@pytest.mark.parametrize("solver", ["fno", "lns", "pdejepa"])
-def test_trials_write_no_weights(solver: str, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One stage, two stages that stand on each other, and the method itself."""
-    monkeypatch.setattr(checkpoint, "write_weights", lambda path, _: pytest.fail(f"wrote {path}"))
-    plan = Comparison("advection", (solver,), 90.0, tmp_path, recipe="tiny")
-    score = run._trial(plan, solver, 0, pool, tmp_path / "x", 1.0, TotalBudget("seconds", 0.5))
-    assert score is not None
-    assert score > 0
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
     ends = []
     keeps: tuple[Keep, ...] = ("files", "memory")
@@ -249,20 +209,6 @@ def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("memory/**/*.safetensors"))
 
 
-def test_other_failures_are_no_matter_of_the_learning_rate(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Stopped:
-        def fit(self, *_: Any, **__: Any) -> dict[str, Any]:
-            raise Interrupted("stopped")
-
-    monkeypatch.setattr(run, "make", lambda *_: Stopped())
-    plan = Comparison("advection", ("fno",), 90.0, tmp_path)
-    with pytest.raises(Interrupted):
-        run._learning_rate(plan, "fno", 0, pool, tmp_path / "x")
-    assert not list(tmp_path.iterdir())  # nothing was decided
-
-
 def test_one_that_fails_leaves_the_others_their_turn(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,10 +218,10 @@ def test_one_that_fails_leaves_the_others_their_turn(
         "cape": NumericalError("not finite"),
     }
 
-    def one(plan: Comparison, name: str, *_: Any) -> dict[str, Any]:
-        if name in failures:
-            raise failures[name]
-        return record(name, 0.1, "advection", data_hash=pool.data.hash, budget_seconds=90.0)
+    def one(turn: Turn) -> dict[str, Any]:
+        if turn.solver in failures:
+            raise failures[turn.solver]
+        return record(turn.solver, 0.1, "advection", data_hash=pool.data.hash, budget_seconds=90.0)
 
     monkeypatch.setattr(run, "_pool", lambda *_: pool)
     monkeypatch.setattr(run, "_one", one)

@@ -13,18 +13,22 @@ import torch
 
 from pdejepa import systems
 from pdejepa.app.cli import main
+from pdejepa.app.commands.compare import _seconds
 from pdejepa.baselines.pool import build_pool
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
 from pdejepa.compare.entries import MethodEntry
-from pdejepa.compare.records import read_record
-from pdejepa.compare.report import cautions, groups, read_records, rows
-from pdejepa.compare.run import Comparison, chosen, compare
-from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.compare.plan import Comparison, Turn, chosen
+from pdejepa.compare.records import read_record, read_records
+from pdejepa.compare.remarks import cautions
+from pdejepa.compare.report import groups, rows
+from pdejepa.compare.run import compare
+from pdejepa.core.errors import ConfigError, DataError, UsageError
 from pdejepa.core.files import lock
 from tests.unit.compare.made import record
 
 CPU = torch.device("cpu")
+GOOD = {"rel_l2": 0.1, "rel_l2_joint": 0.1, "tail": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,12 @@ CPU = torch.device("cpu")
         (record("fno", 0.1, errors={"test": 3}), "test rel_l2 is missing or wrong"),
         (record("fno", 0.1, steps={"fit": "many"}), "fit is missing or wrong"),
         (record("fno", 0.1, title=None), "title is missing or wrong"),
+        (record("fno", 0.1, title="FNO\n|x"), "title is missing or wrong"),
+        (record("fno", 0.1, seed="0"), "seed is missing or wrong"),
+        (record("fno", 0.1, budget_seconds=0), "budget_seconds is missing or wrong"),
+        (record("fno", 0.1, commit=3), "commit is missing or wrong"),
+        (record("fno", 0.1, data_hash=[1]), "data_hash is missing or wrong"),
+        (record("fno", 0.1, errors={"test": {**GOOD, "repeat_first": "x"}}), "test repeat_first is missing or wrong"),
     ],
 )
 def test_damaged_records_are_named(content: Any, why: str, tmp_path: Path) -> None:
@@ -94,6 +104,23 @@ def test_requests_are_refused_before_anything_is_made(
     assert why in " ".join(capsys.readouterr().err.split())
 
 
+def test_what_is_damaged_in_the_folder_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "_pool", lambda *_: pytest.fail("made data"))
+    (tmp_path / "notes.json").write_text("{bad")
+    assert main(["compare", "combined", "--solvers", "fno", "--out", str(tmp_path)]) == DataError.exit_code
+    assert "notes.json cannot be read" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("20S", 20.0), ("3Min", 180.0), ("0.5 h", 1800.0), ("7", 7.0)])
+def test_budgets_are_times(text: str, seconds: float) -> None:
+    assert _seconds(text) == seconds
+    for odd in ("20steps", "-3s", "0s", "\uff12\uff10s"):
+        with pytest.raises(UsageError, match="--budget must be a time such as 20s, 3min or 1h"):
+            _seconds(odd)
+
+
 def test_solvers_are_named_once() -> None:
     assert chosen(["fno", "cape", "fno"]) == ("fno", "cape")
     assert chosen(["fno", "all"]) == chosen(["all"])
@@ -102,10 +129,10 @@ def test_solvers_are_named_once() -> None:
 def test_who_failed_is_told_by_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def one(plan: Comparison, name: str, *_: Any) -> dict[str, Any]:
-        if name == "cape":
+    def one(turn: Turn) -> dict[str, Any]:
+        if turn.solver == "cape":
             raise RuntimeError("a mistake")
-        return record(name, 0.1)
+        return record(turn.solver, 0.1)
 
     monkeypatch.setattr(run, "_pool", lambda *_: object())
     monkeypatch.setattr(run, "_one", one)
@@ -117,20 +144,13 @@ def test_who_failed_is_told_by_the_exit_code(
     assert (tmp_path / "combined-fno-fast-paper-180s-s0.json").exists()
 
 
-def test_damaged_trials_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Comparison("advection", ("fno",), 90.0, tmp_path)
-    (tmp_path / "x.trials").write_text("[")
-    monkeypatch.setattr(run, "_trials", lambda *_: [{"factor": 3.0, "score": 0.1}])
-    assert run._learning_rate(plan, "fno", 0, None, tmp_path / "x")[0] == 3.0  # type: ignore[arg-type]
-    assert json.loads((tmp_path / "x.trials").read_text())[0]["factor"] == 3.0
-
-
 def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
     """Another one would remove what this one trains."""
     plan = Comparison("combined", ("fno",), 180.0, tmp_path)
     (tmp_path / f"{plan.name('fno', 0)}.json").write_text(json.dumps(record("fno", 0.1)))
     code = (
-        "import sys; from pathlib import Path; from pdejepa.compare.run import Comparison, compare\n"
+        "import sys; from pathlib import Path\n"
+        "from pdejepa.compare.plan import Comparison; from pdejepa.compare.run import compare\n"
         "compare(Comparison('combined', ('fno',), 180.0, Path(sys.argv[1])), lambda line: print(line, flush=True))"
     )
     with lock(tmp_path):
@@ -173,9 +193,17 @@ def test_what_can_be_known_is_solved_for_only_where_somebody_is_blind(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(run, "blind_error", lambda pool, split: asked.append(split))
-    for solvers in (("cape",), ("cape", "fno")):
-        run._pool(Comparison("advection", solvers, 1.0, tmp_path, size="tiny"), str)
+    plan = Comparison("advection", ("cape", "fno"), 1.0, tmp_path, size="tiny")
+    for waiting in (("cape",), ("cape", "fno")):
+        pool = run._pool(plan, waiting, str)
     assert asked == ["test", "ood"]
+    known = record("fno", 0.1, "advection", data_hash=pool.data.hash)
+    for split, value in (("test", 0.5), ("ood", 0.6)):
+        known["errors"][split]["blind"] = value
+    (tmp_path / "advection-fno.json").write_text(json.dumps(known))
+    (tmp_path / "advection-damaged.json").write_text("{")
+    assert run._pool(plan, ("fno",), str).floors == {"test": 0.5, "ood": 0.6}
+    assert asked == ["test", "ood"]  # nor where a record tells it
 
 
 def test_the_method_is_judged_from_one_frame_as_well() -> None:

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from pdejepa.compare.report import cautions, error, groups, ledger, markdown, plot, read_records, rows, told
+from pdejepa.app.cli import main
+from pdejepa.compare.picture import plot
+from pdejepa.compare.records import error, read_records
+from pdejepa.compare.remarks import cautions
+from pdejepa.compare.report import groups, ledger, markdown, others, rows, told
 from pdejepa.core.errors import DataError
 from tests.unit.compare.made import record
 
@@ -103,8 +107,8 @@ def test_other_data_are_refused(other: str | None, tmp_path: Path) -> None:
 
 
 def test_other_systems_and_sizes_have_other_data(tmp_path: Path) -> None:
-    others = (record("fno", 0.1, "gray_scott", data_hash="b"), record("fno", 0.1, size="tiny", data_hash="c"))
-    records = _read(tmp_path, record("fno", 0.1), *others)
+    more = (record("fno", 0.1, "gray_scott", data_hash="b"), record("fno", 0.1, size="tiny", data_hash="c"))
+    records = _read(tmp_path, record("fno", 0.1), *more)
     assert [len(group) for group in groups(records).values()] == [1, 1, 1]
 
 
@@ -129,14 +133,65 @@ def test_another_device_has_its_own_table_and_a_note(tmp_path: Path) -> None:
 
 
 def test_other_commits_are_noted(tmp_path: Path) -> None:
-    changes: list[dict[str, Any]] = [{}, {"seed": 1}, {"commit": "2" * 40 + "-changed"}, {"commit": ""}]
-    solvers = ("fno", "fno", "cape", "geps")
+    changes: list[dict[str, Any]] = [{}, {}, {"commit": "2" * 40 + "-changed"}, {"commit": ""}]
+    solvers = ("fno", "dpot", "cape", "geps")
     records = _read(tmp_path, *(record(name, 0.1, **own) for name, own in zip(solvers, changes, strict=True)))
-    note = "Measured at different commits, so the code may differ. 1111111: FNO; 2222222-changed: CAPE; unknown: GEPS."
+    note = "so the code may differ. 1111111: FNO, DPOT; 2222222-changed: CAPE; unknown: GEPS."
     assert note in markdown(records)
     assert cautions(records[:2]) == []
 
 
-def test_no_records(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No records of comparisons"):
+def test_places_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert read_records([tmp_path]) == []
+    assert main(["compare", "--report", str(tmp_path)]) == DataError.exit_code
+    assert f"No records of comparisons in {tmp_path}" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(DataError, match=r"nowhere does not exist\. Give folders or files with records"):
+        read_records([tmp_path / "nowhere"])
+
+
+def test_each_file_once_and_no_two_answers_to_one_question(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(record("fno", 0.1)))
+    assert len(read_records([tmp_path, tmp_path / "a.json", tmp_path / "." / "a.json"])) == 1
+    (tmp_path / "b.json").write_text(json.dumps(record("fno", 0.2)))
+    with pytest.raises(DataError, match=r"a\.json and .*b\.json are records of the same: combined, fno, fast, paper"):
         read_records([tmp_path])
+
+
+def test_splits_with_other_names_are_shown(tmp_path: Path) -> None:
+    one = record("fno", 0.1, "heterns")
+    one["errors"]["ood_forcing"] = {**one["errors"].pop("ood"), "rel_l2": 0.93}
+    records = _read(tmp_path, one)
+    assert others(records) == (("solver", "ood_forcing"), [("FNO", "93%")])
+    assert "| FNO | 93% |" in markdown(records)
+    assert others([record("fno", 0.1)])[1] == []
+
+
+def test_several_seeds_are_told_apart_and_together(tmp_path: Path) -> None:
+    seeds = [record("pdejepa", test, seed=seed, seconds=90.0 + seed) for seed, test in enumerate((0.01, 0.012))]
+    seeds[0]["errors"]["ood"]["rel_l2"], seeds[1]["errors"]["ood"]["rel_l2"] = 0.05, 0.02
+    other = record("unisolver", 0.005)
+    records = _read(tmp_path, *seeds, other)
+    text = " ".join(cautions(records))
+    assert "test UNISOLVER (0.5%, PDE-JEPA 2.0 times as much); ood UNISOLVER (1%, PDE-JEPA 2.0 times" in text
+    assert "Mean (least - most) over seeds: PDEJEPA test 1.1% (1% - 1.2%), ood 3.5% (2% - 5%)." in text
+    assert "PDEJEPA, seed 0 90 s, PDEJEPA, seed 1 91 s" in text
+    assert [line[0] for line in ledger(records)] == ["UNISOLVER", "PDEJEPA, seed 0", "PDEJEPA, seed 1"]
+
+
+def test_an_error_of_zero_is_no_ratio(tmp_path: Path) -> None:
+    text = " ".join(cautions(_read(tmp_path, record("pdejepa", 0.01), record("fno", 0.0))))
+    assert "Smallest errors: test FNO (0%); ood FNO (0%)." in text
+
+
+def test_codes_are_fitted_to_no_more_than_there_are() -> None:
+    one = record("geps", 0.1, adapts="gradient")
+    assert "those of 3 at once, divided by 3." in cautions([one])[0]
+
+
+def test_titles_mean_nothing_to_markdown(tmp_path: Path) -> None:
+    assert "\\*\\*b" in markdown(_read(tmp_path, record("fno", 0.1, device="**b**")))
+
+
+def test_a_report_takes_no_options_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--report", str(tmp_path), "--solvers", "fno"]) == 2
+    assert "drop --solvers" in " ".join(capsys.readouterr().err.split())

@@ -45,24 +45,31 @@ def compare(
     kept, so an interrupted comparison goes on with the same command.
     """
     from pdejepa.core.documents import find_marks, write_between
-    from pdejepa.core.errors import DataError
+    from pdejepa.core.errors import DataError, UsageError
 
     seconds = _seconds(budget)
     if write is not None:
         find_marks(write, "compare")  # before hours of training
-    from pdejepa.compare.report import markdown, plot, read_records  # after what can be refused without PyTorch
+    if report and (solvers, size, recipe, seeds) != ("all", "paper", None, 1):
+        raise UsageError("--report shows every record it is given; drop --solvers, --size, --recipe and --seeds.")
+    from pdejepa.compare.picture import plot  # after what can be refused without PyTorch
+    from pdejepa.compare.records import read_records
+    from pdejepa.compare.report import markdown
 
     places, missing = [Path(name) for name in systems], []
     if not report:
+        read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
         missing = _run(systems, solvers, seconds, size, recipe, seeds, out, device)
         places = [out]
     records = read_records(places)
-    _show(records)
+    if not records:
+        raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
     picture = (places[0] if places[0].is_dir() else places[0].parent) / "compare.png"
     plot(records, picture)
-    typer.echo(f"Picture: {picture}")
     if write is not None:
         write_between(write, "compare", markdown(records))
+    _show(records)  # last: a reader that goes away must not cost the files
+    typer.echo(f"Picture: {picture}")
     if missing:
         raise DataError(f"No record of {', '.join(missing)}: see above why. The same command tries again.")
 
@@ -72,7 +79,7 @@ def _run(
 ) -> list[str]:
     """Compare on each system; what was asked for and has no record in the end."""
     from pdejepa import systems
-    from pdejepa.compare.run import Comparison, chosen, forecasters
+    from pdejepa.compare.plan import Comparison, chosen, forecasters
     from pdejepa.compare.run import compare as run
     from pdejepa.core.device import pick_device
 
@@ -106,17 +113,19 @@ def _say(line: str) -> None:
 def _seconds(text: str) -> float:
     from pdejepa.core.errors import UsageError
 
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)?", text.strip().lower(), re.ASCII)
     if match is None or float(match[1]) <= 0:
         raise UsageError(f"--budget must be a time such as 20s, 3min or 1h; got {text!r}.")
     return float(match[1]) * {"min": 60.0, "m": 60.0, "h": 3600.0}.get(match[2] or "s", 1.0)
 
 
 def _show(records: list[dict[str, Any]]) -> None:
-    from pdejepa.compare.report import HEAD, LEDGER, cautions, groups, ledger, rows
+    from pdejepa.compare.remarks import cautions
+    from pdejepa.compare.report import HEAD, LEDGER, groups, ledger, others, rows
     from pdejepa.core.documents import aligned
 
     for title, group in groups(records).items():
-        typer.echo("\n".join(("", title, aligned(HEAD, rows(group)), *cautions(group, records))))
+        tables = [aligned(head, lines) for head, lines in ((HEAD, rows(group)), others(group)) if lines]
+        typer.echo("\n".join(("", title, *tables, *cautions(group, records))))
         if ledger(group):
             typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")

@@ -1,0 +1,48 @@
+"""Error against cost, one panel per table of a comparison."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from pdejepa.compare.published import METHOD
+from pdejepa.compare.records import error, named
+from pdejepa.compare.report import groups
+from pdejepa.core.files import write_aside
+
+
+def plot(records: list[dict[str, Any]], path: Path) -> None:
+    """Error against the cost of a forecast, one panel per table; filled: test, hollow: ood."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    tables = groups(records)
+    figure, axes = plt.subplots(1, len(tables), figsize=(7 * len(tables), 5), squeeze=False, layout="constrained")
+    for axis, (title, group) in zip(axes[0], tables.items(), strict=True):
+        for r in group:
+            _point(axis, r, group)
+        axis.loglog([], [], "ko", label="test")
+        axis.loglog([], [], "ko", fillstyle="none", label="ood")
+        axis.legend(fontsize=8)
+        axis.margins(x=0.2, y=0.1)  # room for names
+        axis.set_title(textwrap.fill(title, 60), fontsize=10)
+        axis.set(xlabel="milliseconds per forecast, with adaptation", ylabel="relative L2 error")
+        axis.grid(alpha=0.3, which="both", lw=0.4)
+    with write_aside(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=130)
+    plt.close(figure)
+
+
+def _point(axis: Any, r: dict[str, Any], group: list[dict[str, Any]]) -> None:
+    """One record: its error inside, named, and a line to the one outside."""
+    colour = "#D55E00" if r["solver"] == METHOD else "#0072B2"
+    cost = r["ms_per_forecast"] + (r["ms_per_adaptation"] if r["adapts"] == "gradient" else 0.0)
+    test, ood = error(r, "test"), error(r, "ood")
+    axis.loglog(cost, test, "o", color=colour)
+    axis.annotate(named(r, group), (cost, test), textcoords="offset points", xytext=(5, 4), fontsize=8)
+    if ood is not None:
+        axis.loglog([cost, cost], [test, ood], "-", color=colour, lw=0.7, alpha=0.5)
+        axis.loglog(cost, ood, "o", color=colour, fillstyle="none")

@@ -1,0 +1,133 @@
+"""What the tables of a comparison do not show, in sentences below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pdejepa.compare.entries import CARDS
+from pdejepa.compare.protocol import BLOCK
+from pdejepa.compare.published import METHOD
+from pdejepa.compare.records import error, named
+from pdejepa.forecast.card import percent
+
+TOLERANCE = 0.1  # of the seconds of a budget
+
+
+def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
+    """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
+    found = [*_standing(group), *_over_seeds(group), *_overdrawn(group), *_commits(group), *_devices(group[0], records)]
+    if any(r["recipe"] == "fast" and r["solver"] == METHOD for r in group):
+        found.append(
+            "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
+            "solvers have their published sizes and optimisers, and where minutes ask for more than a shorter schedule "
+            "(windows, batches, rates of codes) `pdejepa baselines NAME` says so. By trials only the learning rate was "
+            "chosen, for all of them. PDE-JEPA has to do without what its own recipes may add: trajectories rescaled "
+            "to unit size, and finer steps outside the training range. Trained in bfloat16: PDE-JEPA, and the stages "
+            "of others that are transformers, except MPP; else float32 (TF32)."
+        )
+    blind = [r["title"] for r in group if r.get("is_blind")]
+    if blind:
+        best = (
+            "; the last row is about the best that can be done with it (the mean of the true solutions under "
+            "parameters of train)"
+        )
+        found.append(
+            f"{', '.join(dict.fromkeys(blind))}: told neither parameters nor another trajectory. One frame does not "
+            f"say which equation it follows{best if blind_is_best(group) else ''}. What they learnt shows in the "
+            "tail, where they see more frames."
+        )
+    fitted = [r["title"] for r in group if r["adapts"] == "gradient"]
+    if fitted:
+        n = min(BLOCK, *(r["errors"]["test"].get("n", BLOCK) for r in group))
+        found.append(
+            f"{', '.join(dict.fromkeys(fitted))}: before a forecast they fit a code to another whole trajectory under "
+            f"the same parameters, outside the budget; its milliseconds are those of {n} at once, divided by {n}. "
+            "Their rate and weights were chosen by the error on train, because codes of valid are not known."
+        )
+    if any(r["recipe"] == "tiny" for r in group):
+        found.append(
+            "Recipe tiny: the published solvers are shrunk to a few thousand parameters, for tests. This shows that "
+            "they run, not how good they are."
+        )
+    return found
+
+
+def _standing(group: list[dict[str, Any]]) -> list[str]:
+    """Who is best (of several seeds: its best) and who has not been measured; nothing without PDE-JEPA and others.
+
+    Nor of recipe tiny, where the others are shrunk further than PDE-JEPA.
+    """
+    own, present = [r for r in group if r["solver"] == METHOD], {r["solver"] for r in group}
+    if not own or len(present) == 1 or group[0]["recipe"] == "tiny":
+        return []
+    words = []
+    for split in ("test", "ood"):
+        mine = [value for r in own if (value := error(r, split)) is not None]
+        if mine:
+            least, best = min((value, r["title"]) for r in group if (value := error(r, split)) is not None)
+            is_told = best != own[0]["title"] and least > 0
+            ours = f", PDE-JEPA {min(mine) / least:.1f} times as much" if is_told else ""
+            words.append(f"{split} {best} ({percent(least)}{ours})")
+    missing = [card.title for name, card in CARDS.items() if card.is_forecaster and name not in present]
+    rest = f" Not measured: {', '.join(missing)}." if missing else ""
+    return [f"Smallest errors: {'; '.join(words)}.{rest}"]
+
+
+def _over_seeds(group: list[dict[str, Any]]) -> list[str]:
+    """Mean and range of solvers with several seeds."""
+    words = []
+    for solver in dict.fromkeys(r["solver"] for r in group):
+        own = [r for r in group if r["solver"] == solver]
+        found = {split: [error(r, split) for r in own] for split in ("test", "ood") if split in own[0]["errors"]}
+        parts = [f"{split} {_range(values)}" for split, values in found.items()]
+        words += [f"{own[0]['title']} {', '.join(parts)}"] if len(own) > 1 else []
+    return [f"Mean (least - most) over seeds: {'; '.join(words)}."] if words else []
+
+
+def _range(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{percent(sum(known) / len(known))} ({percent(min(known))} - {percent(max(known))})"
+
+
+def _overdrawn(group: list[dict[str, Any]]) -> list[str]:
+    """Who trained for much more or less than the budget: steps are planned ahead, and timed before they are."""
+    off = [r for r in group if abs(r["seconds"] / r["budget_seconds"] - 1) > TOLERANCE]
+    words = ", ".join(f"{named(r, group)} {r['seconds']:.3g} s" for r in off)
+    return [f"More than {TOLERANCE:.0%} beside the budget: {words}."] if off else []
+
+
+def _commits(group: list[dict[str, Any]]) -> list[str]:
+    """Which rows were measured with which code, if not all with the same."""
+    titles: dict[str, list[str]] = {}
+    for r in group:
+        commit, _, changed = (r.get("commit") or "unknown").partition("-")
+        titles.setdefault(f"{commit[:7]}-{changed}" if changed else commit[:7], []).append(r["title"])
+    if len(titles) < 2:
+        return []
+    words = "; ".join(f"{name}: {', '.join(dict.fromkeys(titles[name]))}" for name in titles)
+    return [f"Measured at different commits, so the code may differ. {words}."]
+
+
+def _devices(one: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[str]:
+    """Where else the same was measured: another table, because the same seconds are another number of steps there."""
+    same = [r for r in records if all(r[key] == one[key] for key in ("system", "size", "budget_seconds", "recipe"))]
+    others = sorted({r["device"] for r in same} - {one["device"]})
+    if not others:
+        return []
+    return [
+        f"Also measured on {', '.join(others)}, in another table: the same seconds allow other numbers of steps there, "
+        "so errors and times of the two do not compare."
+    ]
+
+
+def known(records: list[dict[str, Any]], split: str, key: str) -> float | None:
+    """What the first record that tells it has under `key`."""
+    found = (r["errors"].get(split, {}).get(key) for r in records)
+    return next((value for value in found if value is not None), None)
+
+
+def blind_is_best(records: list[dict[str, Any]]) -> bool:
+    """A mean over parameters is the best guess in absolute terms; in relative ones the first frame may be better."""
+    blind, first = (known(records, "test", key) for key in ("blind", "repeat_first"))
+    return blind is not None and (first is None or blind < first)

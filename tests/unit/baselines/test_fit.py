@@ -1,0 +1,174 @@
+"""Trainings of solvers in a folder: continued with what it was begun with, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pdejepa
+from pdejepa import systems
+from pdejepa.baselines import NAMES, get
+from pdejepa.baselines.base import Baseline, Recipe
+from pdejepa.baselines.fit import TotalBudget, build, fit
+from pdejepa.baselines.fno import Fno
+from pdejepa.baselines.pool import Pool, blocks, build_pool
+from pdejepa.core.errors import CheckpointError, ConfigError, DataError, ResourceError
+from pdejepa.core.files import lock
+
+CPU = torch.device("cpu")
+FIVE = TotalBudget("steps", 5)
+
+
+@cache
+def pool(seed: int = 0) -> Pool:
+    return build_pool(systems.get("combined", n_points=64), {"train": 10, "valid": 5}, CPU, seed)
+
+
+def recipe(**changes: Any) -> Recipe:
+    """The tiny one; `changes` are of its training, `lr` of its optimiser."""
+    made = Fno.recipe("tiny", pool().task)
+    training = made.stages[0].training
+    if "lr" in changes:
+        changes["optimiser"] = dataclasses.replace(training.optimiser, lr=changes.pop("lr"))
+    stage = dataclasses.replace(made.stages[0], training=dataclasses.replace(training, n_scores=1, **changes))
+    return dataclasses.replace(made, stages=(stage,))
+
+
+def train(
+    out: Path, made: Recipe | None = None, budget: TotalBudget | None = FIVE, seed: int = 0, data: int = 0
+) -> Baseline:
+    made = made or recipe()
+    solver = build(Fno, made, pool(data), seed)
+    fit(solver, made, pool(data), out, budget, seed)
+    return solver
+
+
+# ---- what a folder was begun with --------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"budget": TotalBudget("steps", 50), "seed": 1}, "budget 5 steps -> 50 steps; seed 0 -> 1"),
+        ({"budget": TotalBudget("samples", 5)}, "budget 5 steps -> 5 samples"),
+        ({"budget": None}, "budget 5 steps -> that of the recipe"),
+        ({"seed": 1}, "seed 0 -> 1"),
+        ({"made": "lr"}, "stages.fit.training.optimiser.lr 0.001 -> 0.002"),
+        ({"made": "batch"}, "stages.fit.training.batch 8 -> 4"),
+        ({"data": 1}, "data [0-9a-f]{12} -> [0-9a-f]{12}"),
+    ],
+)
+@pytest.mark.parametrize("is_done", [True, False])
+def test_another_training_is_refused(changes: dict[str, Any], told: str, is_done: bool, tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    if not is_done:
+        (tmp_path / "run/fit/done.json").unlink()
+    others = {"lr": recipe(lr=2e-3), "batch": recipe(batch=4)}
+    changes = {**changes, "made": others.get(changes.get("made", ""))}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=rf"begun with something else: .*{told}.*another folder, or remove this one"):
+        train(tmp_path / "run", **changes)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_the_same_training_is_loaded(tmp_path: Path) -> None:
+    """Whatever does not change the weights may differ: how often it is saved, and budgets that a total overrules."""
+    first = train(tmp_path / "run")
+    other = recipe(save_every=3, log_every=1, budget=dataclasses.replace(recipe().stages[0].training.budget, steps=99))
+    again = train(tmp_path / "run", other, TotalBudget("steps", np.float64(5.0)))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    told = json.loads((tmp_path / "run/solver.json").read_text())
+    assert set(told) == {"asked", "stages", "seconds"}
+    assert (told["asked"]["solver"], told["asked"]["seed"], told["stages"]["fit"]["steps"]) == ("fno", 0, 5)
+
+
+def test_another_network_is_told_first(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    made = Fno.recipe("fast", pool().task)
+    with pytest.raises(ConfigError, match=r"model\.depth 2 -> 4; model\.modes 4 -> 32") as caught:
+        fit(build(Fno, made, pool()), made, pool(), tmp_path / "run", TotalBudget("steps", 6))
+    assert "something else: budget 5 steps -> 6 steps; model.depth" in str(caught.value)
+    assert "and " in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"seed": 0}'])
+def test_a_folder_that_does_not_tell_is_refused(content: str | None, tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    path = tmp_path / "run/solver.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(CheckpointError, match=r"solver\.json does not tell what .*Use another folder"):
+        train(tmp_path / "run")
+
+
+def test_one_process_per_folder(tmp_path: Path) -> None:
+    with lock(tmp_path / "run"), pytest.raises(ResourceError, match="is writing"):
+        train(tmp_path / "run")
+    solver = build(Fno, recipe(), pool())
+    with lock(tmp_path / "run"):  # of a comparison, which holds its own
+        fit(solver, recipe(), pool(), tmp_path / "run", FIVE, keep="memory")
+
+
+def test_models_and_trainings_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"training of a published solver.*pdejepa\.baselines\.load"):
+        pdejepa.load(tmp_path / "run", "cpu")
+
+
+# ---- budgets and recipes -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("amount", [0, -1, float("inf"), float("nan"), "5", None, True, 10**400, [5]])
+@pytest.mark.parametrize("unit", ["seconds", "steps"])
+def test_budgets_are_finite_and_positive(unit: Any, amount: Any) -> None:
+    with pytest.raises(ConfigError, match="a budget is a finite positive number of seconds"):
+        TotalBudget(unit, amount)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_recipe_is_refused_by_name(name: str) -> None:
+    for word, told in (("huge", r"'huge'\."), ("fats", "'fats', did you mean 'fast'"), (["fast"], "")):
+        with pytest.raises(ConfigError, match=rf"There is no recipe .*{told}.*Recipes: paper, fast, tiny"):
+            get(name).recipe(word, pool().task)  # type: ignore[arg-type]
+
+
+def test_who_has_no_published_weights_says_so() -> None:
+    with pytest.raises(ConfigError, match="There are no published weights for FNO"):
+        build(Fno, recipe(), pool()).load_official("x.pth")
+    with pytest.raises(ConfigError, match="There are no published weights for FNO"):
+        Fno.check_official(Path("x.pth"))
+
+
+# ---- pools -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("counts", [{"train": 5}, {"valid": 5}, {}, {"train": 5, "test": 5}])
+def test_pools_hold_train_and_valid(counts: dict[str, int]) -> None:
+    with pytest.raises(DataError, match="A pool needs the splits train and valid; got"):
+        build_pool(pool().data.system, counts, CPU)
+    data = dataclasses.replace(pool().data, fields={split: pool().data.fields["train"] for split in counts})
+    with pytest.raises(DataError, match="A pool needs the splits train and valid; got"):
+        Pool(data, {})
+
+
+@pytest.mark.parametrize("n", range(1, 24))
+def test_pools_hold_as_many_trajectories_as_asked(n: int) -> None:
+    """And nobody is alone in an environment."""
+    for name in ("combined", "gray_scott", "heat", "wave_b"):
+        system = systems.get(name)
+        n_environments = system.split("train").n_environments
+        rows = [row for start, size in blocks(system, "train", n) for row in range(start, start + size)]
+        assert len(set(rows)) == len(rows) == n
+        environments = torch.tensor(rows) % n_environments
+        assert n == 1 or n >= 2 * n_environments or int(environments.unique(return_counts=True)[1].min()) >= 2
+
+
+def test_left_over_trajectories_have_support_too() -> None:
+    found = build_pool(pool().data.system, {"train": 11, "valid": 7}, CPU)
+    assert [found.data.n(split) for split in ("train", "valid")] == [11, 7]
+    rows = torch.arange(11)
+    others = found.support("train", rows, 1, torch.full((11, 1), 0.999))[:, 0]
+    assert not bool((others == rows).any())
+    assert torch.equal(found.environment["train"][others], found.environment["train"])

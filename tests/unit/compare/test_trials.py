@@ -1,0 +1,108 @@
+"""Three short trials decide the learning rate, once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from pdejepa import systems
+from pdejepa.baselines.fit import TotalBudget
+from pdejepa.baselines.pool import Pool, build_pool
+from pdejepa.compare import plan as planning
+from pdejepa.compare import run, trials
+from pdejepa.compare.plan import Comparison, Turn
+from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
+from pdejepa.stages import checkpoint
+from tests.unit.compare.made import record
+
+NEW = [{"factor": 3.0, "score": 0.1}]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    counts = {"train": 10, "valid": 10, "test": 10}
+    return build_pool(systems.get("advection", n_points=32), counts, torch.device("cpu"))
+
+
+@pytest.fixture
+def turn(pool: Pool, tmp_path: Path) -> Turn:
+    return Turn(Comparison("advection", ("fno",), 90.0, tmp_path), "fno", 0, pool)
+
+
+class Wild:
+    """A competitor that diverges with large learning rates, and in a long training sooner than in a trial."""
+
+    stays_finite_below: ClassVar = {10.0: 2.0, 90.0: 0.5}  # seconds: factor
+
+    def fit(self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, **_: Any) -> dict[str, Any]:
+        if factor > self.stays_finite_below[budget.amount]:
+            raise NumericalError("loss is not finite")
+        return {"fit": {"score": 1.0 / factor}}
+
+
+def test_a_trial_that_fails_loses(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "make", lambda *_: Wild())
+    assert [one["score"] for one in trials.trials_of(turn)] == [pytest.approx(3.0), 1.0, None]
+
+
+def test_who_diverges_after_its_trial_takes_the_next_rate(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "make", lambda *_: Wild())
+    _, report, factor, known = run._trained(turn)
+    assert factor == pytest.approx(1 / 3)
+    assert [one["score"] for one in known] == [pytest.approx(3.0), None, None]
+    assert json.loads(trials.trials_file(turn).read_text()) == known  # the same command does not repeat it
+    assert report["fit"]["score"] == pytest.approx(3.0)
+    monkeypatch.setattr(Wild, "stays_finite_below", {90.0: 0.0})
+    with pytest.raises(ConfigError, match=r"^fno diverged with all three learning rates; lower the one of its recipe"):
+        run._trained(turn)
+
+
+@pytest.mark.parametrize(
+    ("before", "is_taken"), [({}, True), ({"budget_seconds": 90.0}, False), ({"device": "a GPU"}, False)]
+)
+def test_the_same_trials_are_not_run_twice(
+    before: dict[str, Any], is_taken: bool, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = dataclasses.replace(turn, plan=dataclasses.replace(turn.plan, seconds=600.0))
+    found = [{"factor": factor, "score": factor} for factor in trials.FACTORS]
+    known = record("fno", 0.1, "advection", data_hash=turn.pool.data.hash, trials=found, **before)
+    name = dataclasses.replace(turn.plan, seconds=180.0).name("fno", 0)
+    (turn.plan.out / f"{name}.json").write_text(json.dumps(known))
+    (turn.plan.out / f"{name.replace('180', '100')}.json").write_text("{damaged")
+    monkeypatch.setattr(trials, "_trials", lambda _: NEW)
+    assert trials.trials_of(turn) == (found if is_taken else NEW)
+
+
+@pytest.mark.parametrize("text", ["[", "3", '[{"factor": 1.0}]', '[{"factor": "x", "score": 1.0}]', "[[]]"])
+def test_damaged_trials_are_run_again(text: str, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials.trials_file(turn).parent.mkdir()
+    trials.trials_file(turn).write_text(text)
+    monkeypatch.setattr(trials, "_trials", lambda _: NEW)
+    assert trials.trials_of(turn) == NEW
+
+
+@pytest.mark.parametrize("solver", ["fno", "lns", "pdejepa"])
+def test_trials_write_no_weights(solver: str, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stage, two stages that stand on each other, and the method itself."""
+    monkeypatch.setattr(checkpoint, "write_weights", lambda path, _: pytest.fail(f"wrote {path}"))
+    turn = dataclasses.replace(turn, solver=solver, plan=dataclasses.replace(turn.plan, recipe="tiny"))
+    score = trials.trial(turn, 1.0, TotalBudget("seconds", 0.5))
+    assert score is not None
+    assert score > 0
+    assert not [path for path in turn.plan.out.rglob("*") if path.is_file()]
+
+
+def test_other_failures_are_no_matter_of_the_learning_rate(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        def fit(self, *_: Any, **__: Any) -> dict[str, Any]:
+            raise Interrupted("stopped")
+
+    monkeypatch.setattr(planning, "make", lambda *_: Stopped())
+    with pytest.raises(Interrupted):
+        run._trained(turn)
+    assert not list(turn.plan.out.iterdir())  # nothing was decided
