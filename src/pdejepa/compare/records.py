@@ -32,8 +32,6 @@ NUMBERS = (
 WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
 ERRORS = ("rel_l2", "rel_l2_joint", "tail")
 OPTIONAL_WORDS, OPTIONAL_ERRORS = ("commit", "data_hash"), ("repeat_first", "blind")
-
-
 ASKED = ("system", "solver", "recipe", "size", "budget_seconds", "seed", "device")  # no two records answer the same
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.task import Card
-from pdejepa.core.device import full_precision, pick_device
+from pdejepa.core.device import full_precision, pick_device, without_new_code
 from pdejepa.core.errors import ParameterError
 from pdejepa.forecast import request
 from pdejepa.forecast.checkpoint import load_surrogate
@@ -142,7 +142,7 @@ class Forecaster:
         start = float(self.system.times[0]) if t0 is None else _checked_time(t0)
         field = request.forcing_field(self.system, forcing, len(rows), start, self.device)
         parts = []
-        with torch.no_grad(), full_precision(self.device):
+        with torch.no_grad(), full_precision(self.device), without_new_code(self.device):
             for part in self._pieces(len(rows), u.shape[1] + n_new):
                 own = field(part) if field is not None else None
                 parts.append(self._run(u[part], rows[part], n_new, start, own))
@@ -191,7 +191,7 @@ class Forecaster:
         A model for fields of size 1 sees every frame divided by its own rms, so q does not tell how frames grow.
         """
         model, fields = self.surrogate, request.trajectories(self.system, u)
-        with torch.no_grad(), full_precision(self.device):
+        with torch.no_grad(), full_precision(self.device), without_new_code(self.device):
             frames = fields.to(self.device).flatten(0, 1)[:, None]  # (B T,1,C,*grid)
             size, _ = model.sized(frames, frames.new_zeros(len(frames), len(self.system.parameters)))
             return model.encode(model.normalise(frames / size)).unflatten(0, fields.shape[:2])[:, :, 0]

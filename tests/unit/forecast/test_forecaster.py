@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -331,6 +332,16 @@ def test_the_calls_of_a_comparison(name: str) -> None:
     order = torch.tensor([2, 0, 1])
     torch.testing.assert_close(model.rollout(u[order], {"xi": xi[order]}, 5), new[order], rtol=1e-4, atol=1e-5)
     assert model.encode(u).shape == (3, 1, model.surrogate.patches.n_tokens, model.surrogate.config.encoder.width)
+
+
+def test_forecasts_compile_nothing(heat: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that was trained in this process is compiled for bfloat16, and would be again for float32."""
+    seen: list[torch.device] = []
+    monkeypatch.setattr(module, "without_new_code", lambda device: seen.append(device) or nullcontext())
+    u, xi = tiny.state(heat.system, 2), heat.system.xi(diffusivity=[0.5, 2.0])
+    heat.forecast(u, xi, n_frames=2)
+    heat.encode(u[:, None])
+    assert seen == [heat.device] * 2
 
 
 def test_a_rollout_of_no_frames(heat: Forecaster) -> None:
