@@ -88,7 +88,8 @@ class MethodStage(Stage):
     def latents(self, encode: Encode) -> dict[str, Latents]:
         """Latents of both splits, kept or made on the fly as the configuration says."""
         kind = storage(self.config.latents)
-        return {split: Latents(fields, encode, kind) for split, fields in self.data.fields.items()}
+        own = [split for split in ("train", "valid") if split in self.data.fields]  # a comparison has more
+        return {split: Latents(self.data.fields[split], encode, kind) for split in own}
 
     def forecast_error(self, u_hat: Tensor, u: Tensor) -> Tensor:
         """Relative error (B,C) of the forecast frames of normalised fields (B,T,C,*grid), in physical units."""

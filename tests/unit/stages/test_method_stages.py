@@ -167,6 +167,17 @@ def test_scores_look_at_a_part_of_a_large_valid(
     assert part.score()["score"] == pytest.approx(small.score()["score"], rel=1e-5)
 
 
+@pytest.mark.parametrize("stage_class", [Dynamics, Decode, Polish, Reconstruct])
+def test_nothing_is_made_of_splits_that_a_training_does_not_see(stage_class: type[MethodStage]) -> None:
+    """A comparison keeps those that are judged beside train and valid; some tests have no valid."""
+    stage = build(stage_class, "combined")
+    stage.data.fields["test"], stage.data.xi["test"] = (x["valid"].clone() for x in (stage.data.fields, stage.data.xi))
+    assert set(stage.q) == {"train", "valid"}  # type: ignore[attr-defined]
+    del stage.data.fields["valid"]
+    again = stage_class(stage.config, stage.data, stage.model, stage.place)
+    assert set(again.q) == {"train"}  # type: ignore[attr-defined]
+
+
 def test_numbers_at_equal_distances() -> None:
     assert evenly(5, 9, CPU).tolist() == evenly(5, 5, CPU).tolist() == [0, 1, 2, 3, 4]
     assert evenly(10, 4, CPU).tolist() == [0, 2, 5, 7]
