@@ -115,9 +115,9 @@ def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:
     assert parts == pytest.approx([45.0, 10.0, 110.0, 15.0, 100.0])
     assert half.decode.share == 0.5
     assert with_seconds(fast, 1e4).decode.share == 1.0
-    tiny = with_seconds(recipes.get("advection", "tiny"), 123.0)  # 100, 30, 800 and 300 steps there
+    tiny = with_seconds(recipes.get("advection", "tiny"), 140.4)  # 100, 30, 800 and 300 steps there
     seconds = [getattr(tiny, name).training.budget.seconds for name in tiny.stages]
-    assert seconds == pytest.approx([10.0, 3.0, 80.0, 30.0])
+    assert seconds == pytest.approx([25.0, 5.4, 80.0, 30.0])
     assert tiny.decode.share == 1.0  # steps do not tell how long its own seconds would be
 
 
