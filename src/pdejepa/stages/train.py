@@ -200,8 +200,9 @@ def _seeded(seed: int, what: str) -> Iterator[None]:
 def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
     """The same training within a total budget, shared among the stages as their own budgets in seconds are.
 
-    Without any seconds there, their steps are the measure, by what they cost.  Of a mixture, stages without seconds count as average ones.
-    With fewer seconds than its own, a training also prepares less: stage 4 rolls out a smaller share of train.
+    Without any seconds there, their steps are the measure, by what they cost.  Of a mixture, stages without seconds
+    count as average ones.  With fewer seconds than its own, a training also prepares less: stage 4 rolls out a smaller
+    share of train.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be positive, got {seconds:g}.")
