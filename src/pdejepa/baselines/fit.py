@@ -28,14 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from pdejepa.baselines.asked import asked_for, remember
+from pdejepa.baselines.asked import SOLVER_NAME, asked_for, remember
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.device import tf32
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import lock, write_json
 from pdejepa.core.seeds import derive_seed
-from pdejepa.forecast.locate import SOLVER_NAME
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.stages.base import Batch, Context, Keep, Stage, silent
 from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice

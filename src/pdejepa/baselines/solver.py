@@ -17,9 +17,9 @@ from pdejepa.baselines.base import Baseline
 from pdejepa.baselines.task import Card
 from pdejepa.core.device import full_precision, without_new_code
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
-from pdejepa.forecast import request
 from pdejepa.systems import System
 from pdejepa.systems.arrays import as_count
+from pdejepa.systems.given import as_floats, as_floats64, trajectories
 from pdejepa.systems.parameters import check_columns
 
 FIELD_SPREADS = 100.0  # a value this many standard deviations from the mean of train counts as divergence
@@ -109,7 +109,7 @@ def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tenso
     for name, value in (("xi", xi), ("support", support)):
         if name in _reads(card) and value is None:
             raise DataError(f"{card.title} needs {WORDS[name]} for a forecast; none was given.")
-    found = {"u": request.trajectories(system, u, must_be_finite=False)}
+    found = {"u": trajectories(system, u, must_be_finite=False)}
     if xi is not None:
         found["xi"] = _checked_xi(system, xi, len(found["u"]))
     if support is not None:
@@ -119,7 +119,7 @@ def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tenso
 
 def _checked_xi(system: System, xi: Any, n_rows: int) -> Tensor:
     """(B,P) float64."""
-    rows = request.as_floats64(system, xi)
+    rows = as_floats64(system, xi)
     check_columns(system.name, system.parameters, rows)
     if len(rows) != n_rows:
         raise ParameterError(f"{system.name}: expected {n_rows} rows of parameters, one per state; got {len(rows)}.")
@@ -128,7 +128,7 @@ def _checked_xi(system: System, xi: Any, n_rows: int) -> Tensor:
 
 def _checked_support(system: System, support: Any, n_rows: int) -> Tensor:
     """(B,K,T,C,*grid) float32."""
-    values = request.as_floats(system, support, "the support")
+    values = as_floats(system, support, "the support")
     shape, frame = tuple(values.shape), (len(system.fields), *system.grid)
     if shape[3:] != frame or shape[0] != n_rows or shape[1] < 1 or shape[2] < 2:
         sizes = ", ".join(map(str, frame))

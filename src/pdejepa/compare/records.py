@@ -32,7 +32,7 @@ NUMBERS = (
 WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
 ERRORS = ("rel_l2", "rel_l2_joint", "tail")
 OPTIONAL_WORDS, OPTIONAL_ERRORS = ("commit", "data_hash"), ("repeat_first", "blind")
-ASKED = ("system", "solver", "recipe", "size", "budget_seconds", "seed", "device")  # no two records answer the same
+ASKED = ("system", "solver", "recipe", "size", "budget_seconds", "seed")  # what the name of a record promises
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ def _check_asked(records: list[dict[str, Any]]) -> None:
     """Refuse two answers to the same question."""
     first: dict[tuple[Any, ...], str] = {}
     for record in records:
-        asked = tuple(record[key] for key in ASKED)
+        asked = tuple(record[key] for key in (*ASKED, "device"))
         before = first.setdefault(asked, record["file"])
         if before != record["file"]:
             words = ", ".join(map(str, asked))

@@ -39,7 +39,7 @@ from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, Entry, longest_history
 from pdejepa.compare.plan import Comparison, Turn, forecasters, records_before
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
-from pdejepa.compare.records import read_record
+from pdejepa.compare.records import ASKED, read_record
 from pdejepa.compare.trials import clear, trial, trial_seconds, trials_file, trials_of
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
@@ -91,9 +91,8 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, A
 def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> dict[str, Any]:
     """A record; one of another device, or of other data, is not an answer to what is asked now."""
     record, here = read_record(path), device_name(plan.device)
-    keys = ("system", "solver", "recipe", "size", "budget_seconds", "seed")
     asked = (plan.system, name, plan.recipe, plan.size, plan.seconds, seed)
-    if record is None or tuple(map(record.get, keys)) != asked:
+    if record is None or tuple(record[key] for key in ASKED) != asked:
         raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
     if record["device"] != here:
         raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")

@@ -34,6 +34,7 @@ from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.config import FOUR
 from pdejepa.systems.arrays import as_count
+from pdejepa.systems.given import trajectories
 
 CARD = Card(
     name="pdejepa",
@@ -178,7 +179,7 @@ class Forecaster:
         """
         if not isinstance(state, Mapping) or state.get("xi") is None:
             raise ParameterError(f"rollout needs the state that adapt returns; got {type(state).__name__} without xi.")
-        u = request.trajectories(self.system, u_hist)
+        u = trajectories(self.system, u_hist)
         if as_count(n_frames) == 0:
             return request.match_rows(self.system, u, state["xi"])[0][:, :0]
         n_used = min(u.shape[1], 2 if self.surrogate.is_second_order else 1)
@@ -190,7 +191,7 @@ class Forecaster:
 
         A model for fields of size 1 sees every frame divided by its own rms, so q does not tell how frames grow.
         """
-        model, fields = self.surrogate, request.trajectories(self.system, u)
+        model, fields = self.surrogate, trajectories(self.system, u)
         with torch.no_grad(), full_precision(self.device), without_new_code(self.device):
             frames = fields.to(self.device).flatten(0, 1)[:, None]  # (B T,1,C,*grid)
             size, _ = model.sized(frames, frames.new_zeros(len(frames), len(self.system.parameters)))

@@ -12,13 +12,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from pdejepa.baselines.asked import SOLVER_NAME
 from pdejepa.core.errors import CheckpointError, did_you_mean
 from pdejepa.forecast.header import CONFIG_NAME
 from pdejepa.stages.config import STAGES
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_FOLDER = "model"
-SOLVER_NAME = "solver.json"  # what the training of a published solver leaves
 MAX_LISTED = 12
 
 

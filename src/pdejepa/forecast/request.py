@@ -19,10 +19,9 @@ from pdejepa.core.errors import DataError, ParameterError, did_you_mean
 from pdejepa.forecast.support import FORCING
 from pdejepa.models.condition import ForcingField
 from pdejepa.systems import System
-from pdejepa.systems.arrays import as_tensor
+from pdejepa.systems.given import Given, as_floats, as_floats64, finite, turned
 from pdejepa.systems.parameters import build_xi, joined
 
-Given = Any  # tensor, numpy array or nested lists
 OPTIONS = ("n_frames", "forcing", "t0")  # of a forecast, beside the parameters
 
 
@@ -42,57 +41,19 @@ def observed_frames(system: System, u0: Given, history: int) -> Tensor:
         u = u[None]  # (1,H,C,*grid)
     elif not (fits and k == 2 and u.shape[1] in many):
         raise DataError(_wrong_shape(system, u, frame, history))
-    return _finite(system, u, "the observed state")
-
-
-def trajectories(system: System, values: Given, must_be_finite: bool = True) -> Tensor:
-    """Values as (B,T,C,*grid) float32, on the device they came on; DataError for wrong shapes and values."""
-    u = as_floats(system, values, "trajectories")
-    frame = (len(system.fields), *system.grid)
-    if u.ndim != len(frame) + 2 or tuple(u.shape[2:]) != frame or u.numel() == 0:
-        is_short = tuple(u.shape[1:]) == frame
-        hint = " Give one trajectory as u[None], single frames as u[:, None]." if is_short else _turned(u, frame)
-        sizes = ", ".join(map(str, frame))
-        raise DataError(
-            f"{system.name} expects trajectories as (B, T, {sizes}), physical units; got {tuple(u.shape)}.{hint}"
-        )
-    return _finite(system, u, "a frame") if must_be_finite else u
-
-
-def as_floats(system: System, values: Given, what: str) -> Tensor:
-    """Values in float32, on the device they came on; DataError for what are no numbers or too large."""
-    try:
-        tensor = as_tensor(values)
-    except ValueError as error:
-        raise DataError(f"{system.name} expects {what} as an array of real numbers; got {error}.") from None
-    floats = tensor.to(torch.float32)
-    if bool((floats.isinf() & tensor.isfinite()).any()):
-        raise DataError(f"{system.name}: {what} must fit single precision, up to 3.4e38; a value is too large for it.")
-    return floats
-
-
-def _finite(system: System, u: Tensor, what: str) -> Tensor:
-    if not bool(torch.isfinite(u).all()):
-        raise DataError(f"{system.name}: {what} holds NaN or infinite values.")
-    return u
+    return finite(system, u, "the observed state")
 
 
 def _wrong_shape(system: System, u: Tensor, frame: tuple[int, ...], history: int) -> str:
     sizes = ", ".join(map(str, frame))
     lead = "" if history == 1 else f"{history}, "
-    hint = _turned(u, frame)
+    hint = turned(u, frame)
     if history == 2 and tuple(u.shape[-len(frame) :]) == frame:
         hint = f" This model observes two frames; single ones work as (B, 1, {sizes})."
     return (
         f"{system.name} expects the observed state as ({lead}{sizes}) or (B, {lead}{sizes}), physical units; "
         f"got {tuple(u.shape)}.{hint}"
     )
-
-
-def _turned(u: Tensor, frame: tuple[int, ...]) -> str:
-    last = (*frame[1:], frame[0])
-    is_turned = tuple(u.shape[-len(last) :]) == last and last != frame
-    return " Did you mean channels first?" if is_turned else ""
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------
@@ -112,15 +73,6 @@ def parameters(
         raise ParameterError(f"{system.name}: give parameters as a tensor or by name, not both; got also {extra}.")
     rows = system.check_xi(as_floats64(system, xi))
     return _replaced(system, rows, coefficients) if coefficients else rows
-
-
-def as_floats64(system: System, xi: Given) -> Tensor:
-    """Parameters in float64 on the CPU, one row of them as (1,P); ParameterError for what are no numbers."""
-    try:
-        rows = as_tensor(xi).to("cpu", torch.float64)
-    except ValueError as error:
-        raise ParameterError(f"{system.name}: parameters must be numbers; got {error}.") from None
-    return rows[None] if rows.ndim == 1 and len(rows) == len(system.parameters) else rows
 
 
 def _coefficients(system: System, forcing: Mapping[str, Any]) -> dict[str, Any]:

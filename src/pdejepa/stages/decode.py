@@ -20,7 +20,7 @@ from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Batch
 from pdejepa.stages.batches import Shuffles, in_pieces
-from pdejepa.stages.common import DECODED, N_SCORED, MethodStage, Place, evenly
+from pdejepa.stages.common import DECODED, MethodStage, Place, evenly
 from pdejepa.stages.config import DecodeConfig, TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents, storage
@@ -35,9 +35,10 @@ class Decode(MethodStage):
         self.options: DecodeConfig = getattr(config, self.name)
         self.decoder = self._decoder()
         self.to(place.device)
-        wanted = {"train": max(1, round(self.options.share * data.n("train"))), "valid": N_SCORED}
-        known = [split for split in wanted if split in data.fields]
-        self.chosen = {split: evenly(data.n(split), wanted[split], place.device) for split in known}
+        n = data.n("train")
+        self.chosen = {"train": evenly(n, max(1, round(self.options.share * n)), place.device)}
+        if "valid" in data.fields:
+            self.chosen["valid"] = self.scored
         self.n_samples = len(self.chosen["train"])
         self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
 

@@ -1,0 +1,36 @@
+"""Data flows one way: folders import from those above them in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src/pdejepa"
+ORDER = re.findall(r"^\| `(\w+)/` \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+KNOWN = {"data": ["draw"]}  # a data set that is finished draws itself
+
+
+def imported(path: Path) -> set[str]:
+    """The folders of this package that a file imports from, also inside functions."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return {parts[1] for name in names if (parts := name.split("."))[0] == "pdejepa" and parts[1:]} & set(ORDER)
+
+
+def test_all_folders_are_listed() -> None:
+    assert sorted(ORDER) == sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("folder", ORDER)
+def test_a_folder_imports_from_those_above_it(folder: str) -> None:
+    above = {*ORDER[: ORDER.index(folder) + 1], *KNOWN.get(folder, ())}
+    below = {str(path.relative_to(SOURCE)): imported(path) - above for path in (SOURCE / folder).rglob("*.py")}
+    assert {path: folders for path, folders in below.items() if folders} == {}
