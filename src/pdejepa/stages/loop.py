@@ -2,7 +2,7 @@
 
     step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
     every log_every steps:   a line in metrics.jsonl
-    n_scores times:          score on valid; the best weights are kept
+    n_scores times at most:  score on valid; the best weights are kept
     by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: none, see `scratch`
 
 A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
@@ -91,7 +91,7 @@ class _Training:
         if context.keep == "trial":  # only the end counts, and scores take long beside a few seconds of steps
             self.settings = dataclasses.replace(self.settings, n_scores=min(1, self.settings.n_scores))
         self.is_writer = context.rank == 0
-        self.done, self.n_steps = 0, 0
+        self.done, self.n_steps, self.n_scores = 0, 0, 0
         self.best: Best | None = None
         self.begun = self.saved_at = self.noted_at = planning.clock()
         earlier = read_lines(store.root / "timings.jsonl")
@@ -131,7 +131,7 @@ class _Training:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:
-        scores = set(score_steps(self.settings.n_scores, self.n_steps))
+        scores = set(score_steps(self.n_scores, self.n_steps))
         stream = None if self.is_writer and self.context.show_progress else io.StringIO()
         with progress(self.n_steps - self.done, self.stage.name, "steps", stream) as bar:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
@@ -260,6 +260,7 @@ class _Training:
         if plan is None:
             plan = self._make_plan(request)
         self.n_steps = plan.steps
+        self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
             self.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
@@ -272,7 +273,9 @@ class _Training:
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
         budget = self.settings.budget
-        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch) or self._probe(request)
+        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch), self.settings.n_scores
+        if not steps:
+            steps, scores = self._probe(request)
         plan = Plan(
             steps=steps,
             batch=self.settings.batch,
@@ -280,13 +283,14 @@ class _Training:
             upstream=self.context.upstream,
             exactness="bit" if self.context.device.type == "cpu" else "loss",
             budget={"steps": budget.steps, "epochs": budget.epochs, "seconds": budget.seconds},
+            scores=scores,
         )
         if self.is_writer:
             plan.write(self.store.root)
         return plan
 
-    def _probe(self, request: StopRequest) -> int:
-        """Time real steps, a line of metrics, a score and a save, then take back what the steps changed."""
+    def _probe(self, request: StopRequest) -> tuple[int, int]:
+        """How many steps and scores fit: time real ones, a line of metrics and a save; take back what steps changed."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
         latest: dict[str, Tensor] = {}
 
@@ -308,12 +312,12 @@ class _Training:
 
         with tempfile.TemporaryDirectory() as aside:
             work = Work(step, log, self._score, save, self._wait)
-            n_steps = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
+            n_steps, n_scores = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if n_steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")
         self._renew()
-        return n_steps
+        return n_steps, n_scores
 
     def _wait(self) -> None:
         if self.context.device.type == "cuda":

@@ -1,7 +1,8 @@
-"""How many steps a stage takes, decided once; and on what it was started.
+"""How many steps a stage takes and how often it is scored, decided once; and on what it was started.
 
-A budget of seconds becomes a number of steps by timing a few of them when the stage starts.  The number is written to
-plan.json and never changes again, so that a stage that was interrupted ends as it would have ended without.
+A budget of seconds becomes a number of steps by timing a few of them when the stage starts.  Where scores would take
+more than a quarter of the seconds, there are fewer of them.  Both numbers are written to plan.json and never change
+again, so that a stage that was interrupted ends as it would have ended without.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ PLAN = "plan.json"
 N_WARM, N_TIMED = 4, 12  # steps of the probe, each time some of every kind; the first ones also compile
 WARM_SHARE, PROBE_SHARE = 0.5, 0.2  # of the budget: when to stop warming up, and timing, early
 ENOUGH_SHARE = 0.01  # of the budget: until then quick steps are timed again and again, since a few are mostly noise
+SCORES_SHARE = 0.25  # of what the probe leaves: for all scores together
 PROBE_STEPS = 1000  # what the probe tells the stage as number of steps, which nobody knows yet
 
 clock = time.monotonic
@@ -38,6 +40,7 @@ class Plan:
     upstream: dict[str, str]
     exactness: str  # "bit": a resumed run repeats every bit; "loss": it repeats the loss to rounding
     budget: dict[str, float]
+    scores: int | None = None  # how many; None in plans of earlier versions: as many as the settings say
 
     def write(self, folder: Path) -> None:
         write_json(folder / PLAN, asdict(self))
@@ -48,9 +51,11 @@ def read_plan(folder: Path) -> Plan | None:
     path = folder / PLAN
     try:
         data: dict[str, Any] = json.loads(path.read_bytes())
-        plan = Plan(**{name: data[name] for name in Plan.__dataclass_fields__})
+        plan = Plan(**{name: data[name] for name in Plan.__dataclass_fields__ if name in data})
         if type(plan.steps) is not int or plan.steps < 1 or not isinstance(plan.upstream, dict):
             raise ValueError("no number of steps")
+        if plan.scores is not None and (type(plan.scores) is not int or plan.scores < 0):
+            raise ValueError("no number of scores")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -103,8 +108,8 @@ class Work:
     wait: Callable[[], object]  # until the device has done what it was asked to do
 
 
-def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> int:
-    """How many steps fit into the seconds of the budget that the probe leaves; rank 0 decides.
+def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> tuple[int, int]:
+    """How many steps, and how many scores, fit into the seconds of the budget that the probe leaves; rank 0 decides.
 
     The first steps of a trial do not count: it shall learn something, and compiling would use up short budgets.
     """
@@ -123,9 +128,15 @@ def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) 
         step_s, n_saves = step_s + save_s / settings.save_every, 1.0
     else:
         n_saves = 1.0 + left / settings.save_seconds
-    # A better score saves a checkpoint and the weights once more; count every score as better.
-    overhead = n_saves * save_s + settings.n_scores * (score_s + 2 * save_s)
-    return ask_rank_zero(lambda: max(1, int((left - overhead) / step_s)))
+    score_s += 2 * save_s  # a better score saves a checkpoint and the weights once more; count every score as better
+    n_scores = ask_rank_zero(lambda: _n_scores(settings.n_scores, SCORES_SHARE * left / score_s))
+    overhead = n_saves * save_s + n_scores * score_s
+    return ask_rank_zero(lambda: max(1, int((left - overhead) / step_s))), n_scores
+
+
+def _n_scores(wanted: int, affordable: float) -> int:
+    """As many as wanted, or as can be paid for; one at least, unless none is wanted."""
+    return min(wanted, max(1, int(affordable)))
 
 
 def _repeat(action: Callable[[int, int], object], n: int, until: float) -> int:

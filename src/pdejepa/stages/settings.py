@@ -107,7 +107,7 @@ class TrainingConfig:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     log_every: int = 20  # steps between two lines of metrics.jsonl
-    n_scores: int = 10  # scores on valid, spread evenly, the last one at the end
+    n_scores: int = 10  # scores on valid, spread evenly, the last one at the end; fewer if seconds are short (`plan`)
     save_seconds: float = 60.0  # time between two checkpoints, unless save_every says otherwise
     save_every: int = 0  # steps between two checkpoints; 0: by time
     keep: int = 2  # checkpoints kept

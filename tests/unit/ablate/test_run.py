@@ -46,7 +46,7 @@ def config(*words: str) -> TrainConfig:
 def _measured() -> Iterator[None]:
     """Nine seconds are STEPS steps, however busy the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pdejepa.stages.loop.measure_steps", lambda settings, work, is_trial: STEPS)
+        patch.setattr("pdejepa.stages.loop.measure_steps", lambda settings, work, is_trial: (STEPS, 1))
         yield
 
 

@@ -95,32 +95,54 @@ def measured(
     seconds: float,
     spend: Callable[[int], float],
     log_s: float = 0.0,
+    score_s: float = 0.0,
     is_trial: bool = False,
-) -> tuple[int, list[float]]:
-    """Steps that fit into the seconds where the number-th action takes spend(number), and what the probe took."""
+) -> tuple[int, int, list[float]]:
+    """Steps and scores that fit into the seconds if action number n takes spend(n), and what the probe took."""
     spent: list[float] = []
     monkeypatch.setattr(planning, "clock", lambda: sum(spent))
     work = planning.Work(
         step=lambda number, n: spent.append(spend(len(spent))),
         log=lambda: spent.append(log_s) if log_s else None,
-        score=lambda: None,
+        score=lambda: spent.append(score_s) if score_s else None,
         save=lambda: None,
         wait=lambda: None,
     )
-    return planning.measure_steps(settings(budget=Budget(seconds=seconds), log_every=20), work, is_trial), spent
+    wanted = settings(budget=Budget(seconds=seconds), log_every=20, n_scores=10)
+    return *planning.measure_steps(wanted, work, is_trial), spent
 
 
 def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round of twelve was disturbed, and took less than 1 % of the budget: a second follows."""
-    steps, spent = measured(monkeypatch, 50, lambda number: 0.04 if number < 16 else 0.006)
+    steps, _, spent = measured(monkeypatch, 50, lambda number: 0.04 if number < 16 else 0.006)
     assert len(spent) == 4 + 2 * 12
     assert steps == pytest.approx((50 - sum(spent)) / (sum(spent[4:]) / 24), abs=1)
 
 
 def test_lines_of_metrics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line every 20 steps takes as long as they do: half as many fit."""
-    steps, spent = measured(monkeypatch, 100, lambda _: 0.1, log_s=2.0)
+    steps, _, spent = measured(monkeypatch, 100, lambda _: 0.1, log_s=2.0)
     assert steps == pytest.approx((100 - sum(spent)) / 0.2, abs=1)
+
+
+@pytest.mark.parametrize(("score_s", "n_scores"), [(1.0, 10), (5.0, 4), (30.0, 1)])
+def test_scores_leave_time_for_steps(monkeypatch: pytest.MonkeyPatch, score_s: float, n_scores: int) -> None:
+    """Ten are wanted; all of them take a quarter of what the probe leaves at most, but one is always taken."""
+    steps, scores, spent = measured(monkeypatch, 100, lambda _: 0.1, score_s=score_s)
+    assert scores == n_scores
+    assert steps == pytest.approx((100 - sum(spent) - n_scores * score_s) / 0.1, abs=1.5)
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_a_plan_of_an_earlier_version_says_nothing_of_scores(tmp_path: Path) -> None:
+    train(tmp_path / "now", Timed(settings(budget=Budget(seconds=50))))
+    before = json.loads((tmp_path / "now/plan.json").read_text())
+    assert before.pop("scores") > 0
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before/plan.json").write_text(json.dumps(before))
+    train(tmp_path / "before", Timed(settings(budget=Budget(seconds=50))))
+    now, then = result(tmp_path / "now"), result(tmp_path / "before")
+    assert {name for name in now if now[name] != then[name]} == {"plan.json"}
 
 
 def test_the_first_steps_of_a_trial_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
