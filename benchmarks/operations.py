@@ -66,7 +66,6 @@ def counted(name: str, recipe: str, pool: Pool) -> Iterator[tuple[str, Count]]:
     parts = kind.recipe(recipe, pool.task)
     solver = build(kind, parts, pool)
     for part in parts.stages:
-        solver.prepare(part.name)
         yield part.name, step(FitStage(solver, part, pool, Place(CPU), 0))
 
 

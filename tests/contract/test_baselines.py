@@ -22,6 +22,8 @@ from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit, step_flops
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.baselines.solver import forecast
+from pdejepa.compare.entries import SolverEntry
+from pdejepa.compare.protocol import true_frames
 from pdejepa.core.errors import ConfigError
 from pdejepa.stages.batches import generator
 from pdejepa.stages.common import Place
@@ -141,13 +143,18 @@ def test_some_windows_of_mpp_begin_at_the_start() -> None:
     assert int(starts.max()) > 5
 
 
-def test_scores_look_at_the_starts_that_are_judged() -> None:
-    for name, n in (("unisolver", {1}), ("fno", {1, 2}), ("mae_pde", {1, 5}), ("dpot", {1, 7}), ("mpp", {1, 7})):
-        stage = stages(name, "combined")[-1]
-        seen = []
-        with mock.patch.object(stage, "_rollout_error_from", lambda history, seen=seen: seen.append(history) or 0.0):
-            stage.score()
-        assert set(seen) == n
+@pytest.mark.parametrize("tail_from", [0, 5, 10])
+@pytest.mark.parametrize("name", ["unisolver", "fno", "mae_pde", "dpot", "mpp"])
+def test_scores_look_at_the_starts_that_are_judged(name: str, tail_from: int) -> None:
+    """From one frame, and as many as a comparison gives in its tail; without one, from half a trajectory at most."""
+    stage, seen = stages(name, "combined")[-1], []
+    stage.pool = dataclasses.replace(stage.pool, tail_from=tail_from)
+    with mock.patch.object(stage, "_rollout_error_from", lambda history: seen.append(history) or 0.0):
+        stage.score()
+    card, limit = stage.solver.card, tail_from or 7
+    assert set(seen) == {1, max(card.history, min(card.looks_at, limit))}
+    if tail_from:
+        assert max(seen) == true_frames(SolverEntry(name, "tiny", 0), stage.pool)
 
 
 @pytest.mark.parametrize("name", ["geps", "mpp"])
@@ -180,8 +187,7 @@ def test_every_parameter_gets_gradient(name: str, place: str) -> None:
         assert stray == []
         lazy = names if lazy is None else lazy & names
         stage.zero_grad()
-    idle = set(getattr(baselines.get(name), "IDLE", ()))  # parts of official files that take no part, by prefix
-    assert {n for n in lazy or set() if not n.startswith(tuple(idle) or ("\0",))} == set()
+    assert {n for n in lazy or set() if not n.startswith(baselines.get(name).IDLE)} == set()
 
 
 @pytest.mark.parametrize(("name", "place"), slow_on_planes(FORECASTERS))
@@ -189,11 +195,10 @@ def test_every_block_changes_the_output(name: str, place: str) -> None:
     solver, _ = made(name, place)
     shaken(solver)
     before = run(solver, place)
-    training_only = set(getattr(solver, "TRAINING_ONLY", ()))  # parts that forecasts do without
     deaf = []
     for part_name, part in solver.named_modules():
         own = list(part.parameters(recurse=False))
-        if not own or part_name.startswith(tuple(training_only | set(getattr(solver, "IDLE", ()))) or ("\0",)):
+        if not own or part_name.startswith((*solver.TRAINING_ONLY, *solver.IDLE)):
             continue
         kept = [p.detach().clone() for p in own]
         with torch.no_grad():

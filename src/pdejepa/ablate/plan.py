@@ -62,8 +62,8 @@ class Run:
 
 
 def parse_what(text: str | None) -> tuple[str, ...]:
-    """`variants,geometry` -> those questions, in the order of WHAT; all of them for None."""
-    if text is None:
+    """`variants,geometry` -> those questions, in the order of WHAT; all of them for None or `all`."""
+    if text in (None, "all"):
         return WHAT
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import Budget, TrainingConfig
 
 State = dict[str, Tensor]  # per row: (B, ...)
+EPS = 1e-8  # keeps relative errors of nothing finite
 AT_REST = 0.05  # floor of relative errors that take in frame 0, which may be nothing but zero (u_t of Wave-2D)
 
 # How long a stage of a recipe lasts, by its published number of epochs.  Comparisons overrule it with their own budget.
@@ -47,8 +48,8 @@ BUDGETS: dict[str, Callable[[float], Budget]] = {
 class Window:
     """What a training sample holds: frames in a row (0: the whole trajectory), and trajectories of its environment.
 
-    lead: by how many frames it may begin before the first one, which is then repeated, as it is where a forecast knows
-    no other.  Who looks at several frames has to learn that as well.
+    lead: it may begin up to this many frames before frame 0, which is repeated there, as in forecasts that start from
+    a single frame.
     at_start: share of the samples that begin as early as they may, beside those that do so by chance.
     """
 
@@ -98,10 +99,12 @@ class Solver(Protocol):
     def encode(self, u: Tensor) -> Tensor: ...
 
 
-class Baseline(nn.Module):
+class Baseline(nn.Module, ABC):
     """One published solver.  Subclasses set `card`, build their networks and fill in what is abstract here."""
 
     card: ClassVar[Card]
+    TRAINING_ONLY: ClassVar[tuple[str, ...]] = ()  # parts that no forecast looks at, by the beginning of their names
+    IDLE: ClassVar[tuple[str, ...]] = ()  # parts that do nothing and are there because published files hold them
     xi_mean: Tensor
     xi_std: Tensor
 
@@ -155,14 +158,6 @@ class Baseline(nn.Module):
         stage is done, and the `draws`.
         """
 
-    def after_update(self, stage: str) -> None:
-        """What follows an optimiser step, a moving average for example."""
-        return
-
-    def prepare(self, stage: str) -> None:
-        """Called once before a stage starts, after the stages before it are done."""
-        return
-
     # ---- forecasts ---------------------------------------------------------------------------------------------
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
@@ -206,10 +201,7 @@ def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_fr
 
     Missing history is filled by repeating the first frame; what is older than `n_history` is dropped.
     """
-    missing = n_history - u_hist.shape[1]
-    if missing > 0:
-        u_hist = torch.cat((u_hist[:, :1].expand(-1, missing, *u_hist.shape[2:]), u_hist), 1)
-    history, frames = u_hist[:, -n_history:], []
+    history, frames = at_least(n_history, u_hist)[:, -n_history:], []
     for _ in range(n_frames):
         after = step(history)
         frames.append(after)
@@ -217,10 +209,25 @@ def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_fr
     return torch.stack(frames, 1) if frames else u_hist[:, :0]
 
 
-def relative_l2(u_hat: Tensor, u: Tensor, floor: float = 0.0, eps: float = 1e-8) -> Tensor:
+def at_least(n: int, u: Tensor) -> Tensor:
+    """Frames u (B,T,C,*grid) with the first one repeated in front where there are fewer than n."""
+    return with_lead(u, max(n - u.shape[1], 0))
+
+
+def with_lead(u: Tensor, n: int) -> Tensor:
+    """Frames u (B,T,C,*grid) behind n repetitions of the first one."""
+    return torch.cat((u[:, :1].expand(-1, n, *u.shape[2:]), u), 1)
+
+
+def unit_coordinates(grid: tuple[int, ...]) -> Tensor:
+    """Coordinates (ndim,*grid) of the points of a grid, in [0,1)."""
+    return torch.stack(torch.meshgrid(*[torch.arange(n) / n for n in grid], indexing="ij"))
+
+
+def relative_l2(u_hat: Tensor, u: Tensor, floor: float = 0.0) -> Tensor:
     """|u_hat - u| / |u| over space, for every row, frame and channel, then the mean; both (B,T,C,*grid).
 
     floor: the least |u|, as a part of the spread of standardised fields.
     """
     error, norm = (x.float().flatten(3).norm(dim=-1) for x in (u_hat - u, u))  # (B,T,C)
-    return (error / (norm.clamp(min=floor * math.sqrt(math.prod(u.shape[3:]))) + eps)).mean()
+    return (error / (norm.clamp(min=floor * math.sqrt(math.prod(u.shape[3:]))) + EPS)).mean()

@@ -34,7 +34,6 @@ from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State
 from pdejepa.baselines.coded import Coding, FourierNet, FourierShape
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import DataError
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 from pdejepa.systems.structure import Parameter
@@ -167,8 +166,7 @@ class Cape(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if xi is None:
-            raise DataError("CAPE needs the parameters of the equation; none were given.")
+        xi = self.card.given("xi", xi)
         return {"xi": self.scaled(xi)}
 
     def rollout(

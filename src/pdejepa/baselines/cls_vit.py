@@ -81,8 +81,7 @@ class ClsVit(Baseline):
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
         """Tokens (B,w) fitted to the support; every row has its own, and its own loss."""
-        if support is None:
-            raise ConfigError("[CLS] ViT fits a token to a trajectory of every row's environment; got none.")
+        support = self.card.given("support", support)
         B, K = support.shape[:2]
         frames = support.flatten(0, 1)  # (B*K,T,C,*grid)
 

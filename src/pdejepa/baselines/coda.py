@@ -31,7 +31,6 @@ from pdejepa.baselines.adapt import fit_code
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march
 from pdejepa.baselines.coded import Code, CodedConv, Codes, Coding, FourierNet, FourierShape, Swish
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import DataError
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 
@@ -159,8 +158,7 @@ class Coda(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if support is None:
-            raise DataError("CoDA fits its code to another trajectory of the same environment; none was given.")
+        support = self.card.given("support", support)
         config, start = self.config, torch.zeros_like(self.codes.table[0])
         return {"code": fit_code(start, support, self.step, config.adapt_rolled, config.adapt_steps, config.adapt_lr)}
 

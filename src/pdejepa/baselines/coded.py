@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import pad
+from pdejepa.baselines.base import unit_coordinates
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Task
 from pdejepa.models.decoder import Padding
@@ -183,8 +184,7 @@ class FourierNet(nn.Module):
     def __init__(self, n_in: int, n_out: int, shape: FourierShape, task: Task, coding: Coding) -> None:
         super().__init__()
         ndim, w = task.ndim, shape.width
-        axes = torch.meshgrid(*[torch.arange(n) / n for n in task.grid], indexing="ij")
-        self.register_buffer("coordinates", torch.stack(axes), persistent=False)  # (ndim,*grid)
+        self.register_buffer("coordinates", unit_coordinates(task.grid), persistent=False)  # (ndim,*grid)
         self.lift = CodedConv(n_in + ndim, w, 1, ndim, coding)
         self.spectral = nn.ModuleList(CodedSpectral(w, w, (shape.modes,) * ndim, coding) for _ in range(shape.depth))
         self.local = nn.ModuleList(

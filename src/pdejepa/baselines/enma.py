@@ -255,8 +255,7 @@ class Enma(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if support is None:
-            raise ConfigError("ENMA needs another trajectory of the same environment as context.")
+        support = self.card.given("support", support)
         return {"context": self.encode(support[:, 0, : self.config.n_window])}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:

@@ -125,9 +125,6 @@ class FitStage(Stage):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.solver.loss(self.name, batch)
 
-    def after_update(self, step: int, n_steps: int) -> None:
-        self.solver.after_update(self.name)
-
     def probe_step(self, number: int, n: int, n_steps: int) -> int:
         """Windows may differ from step to step: time typical lengths, and only those that the warm-up has met.
 
@@ -162,9 +159,13 @@ class FitStage(Stage):
         return sum(loss * len(part) for loss, part in zip(losses, parts, strict=True)) / len(rows)
 
     def _rollout_error(self) -> float:
-        """Mean over one true frame and as many as the solver is made for, half a trajectory at most."""
+        """Mean over one true frame and as many as the solver has room for, up to where the common tail begins.
+
+        Without a comparison there is no such tail: half a trajectory at most.
+        """
         card = self.solver.card
-        starts = {1, max(card.history, min(card.looks_at, self.pool.data.n_frames // 2))}
+        longest = self.pool.tail_from or self.pool.data.n_frames // 2
+        starts = {1, max(card.history, min(card.looks_at, longest))}
         return sum(self._rollout_error_from(n) for n in starts) / len(starts)
 
     def _rollout_error_from(self, history: int) -> float:
@@ -195,7 +196,6 @@ def fit(
     budget: TotalBudget | None = None,
     seed: int = 0,
     say: Callable[[str], object] = silent,
-    show_progress: bool = False,
     keep: Keep = "files",
 ) -> dict[str, Any]:
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
@@ -205,7 +205,7 @@ def fit(
     """
     device, folder, begun, report = pool.data.fields["train"].device, Path(out), time.monotonic(), {}
     upstream = {"data": pool.data.hash}
-    context = Context(device, seed, upstream=upstream, keep=keep, say=say, show_progress=show_progress)
+    context = Context(device, seed, upstream=upstream, keep=keep, say=say)
     with lock(folder, wait=False) if keep == "files" else nullcontext():
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":
@@ -227,7 +227,6 @@ def _fit_stage(
     folder: Path,
     context: Context,
 ) -> dict[str, Any]:
-    solver.prepare(part.name)
     stage = FitStage(solver, part, pool, Place(context.device), context.seed)
     stage.settings = dataclasses.replace(stage.settings, rounds=True)  # means something in bf16 only
     if budget is not None:

@@ -22,7 +22,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
+from pdejepa.baselines.base import (
+    BUDGETS,
+    Baseline,
+    Recipe,
+    StageRecipe,
+    State,
+    Window,
+    march,
+    relative_l2,
+    unit_coordinates,
+)
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Card, Task
 from pdejepa.stages.base import Batch
@@ -54,8 +64,7 @@ class Fno(Baseline):
         super().__init__(config, task)
         n_channels, width, ndim = task.n_channels, config.width, task.ndim
         conv = nn.Conv1d if ndim == 1 else nn.Conv2d
-        axes = torch.meshgrid(*[torch.arange(n) / n for n in task.grid], indexing="ij")
-        self.register_buffer("coordinates", torch.stack(axes), persistent=False)  # (ndim,*grid)
+        self.register_buffer("coordinates", unit_coordinates(task.grid), persistent=False)  # (ndim,*grid)
         n_in = n_channels * config.history + ndim
         self.lift = nn.Sequential(conv(n_in, n_in, 1), nn.GELU(), conv(n_in, width, 1))
         self.moments = nn.Linear(2 * n_channels, width)

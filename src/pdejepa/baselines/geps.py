@@ -27,7 +27,6 @@ from pdejepa.baselines.adapt import fit_code
 from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
 from pdejepa.baselines.coded import Code, Codes, Coding, FourierNet, FourierShape
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import DataError
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 
@@ -91,8 +90,7 @@ class Geps(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if support is None:
-            raise DataError("GEPS fits its code to another trajectory of the same environment; none was given.")
+        support = self.card.given("support", support)
         config, start = self.config, self.codes.table.mean(0)
         return {"code": fit_code(start, support, self.step, config.adapt_rolled, config.adapt_steps, config.adapt_lr)}
 

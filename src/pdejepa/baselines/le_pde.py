@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import conv, working_grid
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, at_least
 from pdejepa.baselines.task import Card, Task
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.stages.base import Batch
@@ -55,7 +55,6 @@ class LePdeConfig:
     noise: float = 1e-5
     prediction_weights: tuple[float, ...] = (1.0, 0.1, 0.1, 0.1)
     latent_weights: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
-    detach_targets: bool = False  # whether consistency pulls on the encoder's latents of the future too
 
     def __post_init__(self) -> None:
         if len(self.prediction_weights) != len(self.latent_weights):
@@ -188,12 +187,11 @@ class LePde(Baseline):
             return {"loss": reconstruction}
         code = self.context(self.lift(batch["support"])[:, 0, : self.n_context].flatten(1, 2))
         z_hat, prediction, consistency = z[:, 0], reconstruction.new_zeros(()), reconstruction.new_zeros(())
-        targets = z.detach() if self.config.detach_targets else z
         weights = zip(self.config.prediction_weights, self.config.latent_weights, strict=True)
         for k, (a, b) in enumerate(weights, start=1):
             z_hat = self.step(z_hat, code, batch["noise"][k - 1])
             prediction = prediction + a * self._distance(self.decoder(z_hat), last[:, k])
-            error, size = (z_hat - targets[:, k]).square().mean(1), targets[:, k].square().mean(1)
+            error, size = (z_hat - z[:, k]).square().mean(1), z[:, k].square().mean(1)
             consistency = consistency + b * (error / (size + EPS)).mean()
         total = prediction + reconstruction + consistency
         return {
@@ -224,8 +222,7 @@ class LePde(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if support is None:
-            raise ConfigError("LE-PDE needs another trajectory of the same environment to adapt.")
+        support = self.card.given("support", support)
         if support.shape[2] < self.n_context:
             raise DataError(f"LE-PDE reads {self.n_context} frames of the support; got {support.shape[2]}.")
         frames = self.lift(support)[:, :, : self.n_context].flatten(2, 3)  # (B,K,n*C,*grid)
@@ -233,10 +230,8 @@ class LePde(Baseline):
             return {"code": self.context(frames.flatten(0, 1)).unflatten(0, frames.shape[:2]).mean(1)}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
-        missing = self.config.history - u_hist.shape[1]
-        if missing > 0:
-            u_hist = torch.cat((u_hist[:, :1].expand(-1, missing, *u_hist.shape[2:]), u_hist), 1)
-        z = self.latents(self.lift(u_hist[:, -self.config.history :]))[:, 0]
+        seen = at_least(self.config.history, u_hist)[:, -self.config.history :]
+        z = self.latents(self.lift(seen))[:, 0]
         frames = []
         for _ in range(n_frames):
             z = self.step(z, state["code"])

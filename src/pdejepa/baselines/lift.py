@@ -17,7 +17,7 @@ Letters: X points of a line, n copies, a x b points of a plane.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
@@ -26,10 +26,9 @@ from torch import Tensor, nn
 from pdejepa.core.errors import ConfigError
 
 Kind = Literal["linear", "spectral"]
-Line = Literal["serpentine", "repeat"]
 
 
-class Lift(nn.Module):
+class Lift(nn.Module, ABC):
     """Fields (..,*grid) -> fields (..,*plane) by `forward`, and back by `inverse`; no parameters, nothing saved."""
 
     @abstractmethod
@@ -135,16 +134,9 @@ def interpolation(n: int, m: int, kind: Kind) -> Tensor:
     return (torch.fft.irfft(modes, n=m) * (m / n)).T
 
 
-def lift_to_plane(
-    grid: tuple[int, ...], plane: tuple[int, int], kind: Kind = "linear", line: Line = "serpentine"
-) -> Lift:
-    """The way from a line or a plane of the data to the plane of a solver.
-
-    A line is wound into rows and resized, or resized to the first axis and repeated along the second one.
-    """
+def lift_to_plane(grid: tuple[int, ...], plane: tuple[int, int], kind: Kind = "linear") -> Lift:
+    """The way from a line or a plane of the data to the plane of a solver; a line is wound into rows and resized."""
     if len(grid) == 2:
         return Resize(grid, plane, kind)
-    if line == "repeat":
-        return Chain(Resize(grid, plane[:1], kind), Repeat(plane[1]))
     wound = Serpentine(grid[0])
     return Chain(wound, Resize(wound.shape, plane, "linear"))  # rows of a winding are not periodic

@@ -15,7 +15,7 @@ the frozen encoder.  Forecasts encode one frame and stay in latent space.
 Ours differs: a line has convolutions and plain attention of its own (only planes were published); on planes attention
 along an axis is a softmax of queries and keys from means over the other axis, heads as wide as the map; Burgers is told
 all its 21 numbers; rates of cosines begin at 1, not at 1000 as for the times of diffusion models, where parameters that
-are close would look unrelated (`xi_scale`); a line of 256 has 16 sites of 16 channels (published text and table
+are close would look unrelated; a line of 256 has 16 sites of 16 channels (published text and table
 disagree); a frame that is almost zero counts as a twentieth of the usual size when errors are divided by it; margins
 follow the boundary of the system (reflected on Wave-2D).
 Letters: B rows, T frames, C channels, D latent channels, N sites, w width, E embedding, P parameters.
@@ -55,7 +55,6 @@ class LnsConfig:
     n_blocks: int = 3
     dilation: int = 2
     embedding: int = 64
-    xi_scale: float = 1.0  # the largest rate of cosines and sines of standardised parameters
     unroll: int = 5
     n_reconstructed: int = 0  # frames of a trajectory that the autoencoder learns from at once; 0: all
 
@@ -105,12 +104,12 @@ class Condition(nn.Module):
 
     rates: Tensor
 
-    def __init__(self, n_parameters: int, width: int, scale: float = 1.0) -> None:
+    def __init__(self, n_parameters: int, width: int) -> None:
         super().__init__()
         pairs = width // n_parameters // 2
         if pairs * 2 * n_parameters != width:
             raise ConfigError(f"an embedding of {width} cannot be cut into {n_parameters} equal, even slices")
-        rates = scale * MAX_PERIOD ** (-torch.arange(pairs, dtype=torch.float32) / pairs)
+        rates = MAX_PERIOD ** (-torch.arange(pairs, dtype=torch.float32) / pairs)
         self.register_buffer("rates", rates, persistent=False)
         self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
 
@@ -146,7 +145,7 @@ class Dynamics(nn.Module):
 
     def __init__(self, ndim: int, n_parameters: int, config: LnsConfig, padding: Padding) -> None:
         super().__init__()
-        self.condition = Condition(n_parameters, config.embedding, config.xi_scale)
+        self.condition = Condition(n_parameters, config.embedding)
         self.lift = conv(ndim, config.latent, config.width, 1)
         self.blocks = nn.ModuleList(DynamicsBlock(ndim, config, padding) for _ in range(config.n_blocks))
         self.head = conv(ndim, config.width, config.latent, 1)
@@ -239,8 +238,7 @@ class Lns(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if xi is None:
-            raise ConfigError("LNS needs the parameters of the equation.")
+        xi = self.card.given("xi", xi)
         return {"xi": self.standardised(xi)}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:

@@ -28,7 +28,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
+from pdejepa.baselines.base import (
+    BUDGETS,
+    Baseline,
+    Recipe,
+    StageRecipe,
+    State,
+    Window,
+    march,
+    relative_l2,
+    unit_coordinates,
+    with_lead,
+)
 from pdejepa.baselines.masked import MaskedDecoder, MaskedEncoder, Positions
 from pdejepa.baselines.spectral import SpectralConv
 from pdejepa.baselines.task import Card, Task
@@ -123,8 +134,7 @@ class MaePde(Baseline):
 
     def _build_fno(self, config: MaePdeConfig, task: Task) -> None:
         conv, width = (nn.Conv1d if task.ndim == 1 else nn.Conv2d), config.fno_width
-        axes = torch.meshgrid(*[torch.arange(n) / n for n in task.grid], indexing="ij")
-        self.register_buffer("coordinates", torch.stack(axes), persistent=False)  # (ndim,*grid)
+        self.register_buffer("coordinates", unit_coordinates(task.grid), persistent=False)  # (ndim,*grid)
         n_in = task.n_channels * config.history + task.ndim
         modes = (config.modes,) * task.ndim
         self.lift = nn.Sequential(conv(n_in, width, 1), nn.GELU(), conv(width, width, 1))
@@ -195,7 +205,7 @@ class MaePde(Baseline):
     def encode(self, u: Tensor) -> Tensor:
         """Features (B,T,N,w) of every frame, from the window of five that ends with it; frame 0 stands for earlier."""
         H = self.config.history
-        u = torch.cat((u[:, :1].expand(-1, H - 1, *u.shape[2:]), u), 1)
+        u = with_lead(u, H - 1)
         features = [self.encoder(self.cut.split(u[:, k : k + H])) for k in range(u.shape[1] - H + 1)]
         return torch.stack([z.unflatten(1, (H, -1))[:, -1] for z in features], 1)
 

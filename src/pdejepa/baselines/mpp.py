@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.avit import PATCH, Avit, AvitConfig
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, at_least
 from pdejepa.baselines.lift import Lift, Repeat, Resize
 from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.task import Card, Task
@@ -110,12 +110,10 @@ class Mpp(Baseline):
         return self.lift.inverse(self.net(self.lift(u), keep))
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:
-        missing = self.card.history - u_hist.shape[1]  # the network has never seen a history of one frame
-        first = u_hist[:, :1].expand(-1, max(missing, 0), *u_hist.shape[2:])
-        frames = torch.cat((first, u_hist), 1)
+        frames = at_least(self.card.history, u_hist)  # the network has never seen a history of one frame
         for _ in range(n_frames):
             frames = torch.cat((frames, self.step(frames[:, -self.config.history :])[:, None]), 1)
-        return frames[:, first.shape[1] + u_hist.shape[1] :]
+        return frames[:, frames.shape[1] - n_frames :]
 
     # ---- published weights ---------------------------------------------------------------------------------------
     def load_official(self, path: str | os.PathLike[str]) -> Report:

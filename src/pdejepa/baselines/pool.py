@@ -1,4 +1,4 @@
-"""Data for comparisons: train and valid with their environments, so that every solver finds what it needs.
+"""Data for comparisons: splits with their environments, so that every solver finds what it needs.
 
 An environment is one set of parameters; trajectory i of a split belongs to environment i mod n.  The first n
 trajectories of a split therefore all have parameters of their own.  A small pool takes fewer environments and several
@@ -25,12 +25,17 @@ SIBLINGS = 5  # trajectories per environment of a small pool
 
 @dataclass
 class Pool:
-    """Standardised fields (n,T,C,*grid), parameters (n,P) and environment numbers (n,) of train and valid."""
+    """Standardised fields (n,T,C,*grid), parameters (n,P) and environment numbers (n,) of train, valid and others.
+
+    A comparison adds tail_from, the first frame that no solver is given (0: unknown), and floors, the errors per split
+    that remain to who does not know the parameters.
+    """
 
     data: TrainingData
     environment: dict[str, Tensor]
     siblings: dict[str, Tensor] = field(default_factory=dict)  # (E,K) trajectories of every environment
-    floors: dict[str, float | None] = field(default_factory=dict)  # errors that remain to who does not know parameters
+    tail_from: int = 0
+    floors: dict[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_splits(self.data.fields)

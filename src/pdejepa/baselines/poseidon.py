@@ -31,7 +31,6 @@ from pdejepa.baselines.lift import lift_to_plane
 from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.scot import Scot, ScotConfig
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import ConfigError
 from pdejepa.models.condition import forcing_parameters
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
@@ -124,8 +123,7 @@ class Poseidon(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if xi is None:
-            raise ConfigError("Poseidon-T needs the parameters xi of every row; got none.")
+        xi = self.card.given("xi", xi)
         return {"xi": xi, "told": self.standardised(xi).index_select(1, self.told)}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.base import Baseline
-from pdejepa.baselines.task import Card
 from pdejepa.core.device import full_precision, without_new_code
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
 from pdejepa.systems import System
@@ -23,7 +22,6 @@ from pdejepa.systems.given import as_floats, as_floats64, trajectories
 from pdejepa.systems.parameters import check_columns
 
 FIELD_SPREADS = 100.0  # a value this many standard deviations from the mean of train counts as divergence
-WORDS = {"xi": "the parameters of the equation", "support": "another trajectory of the same environment"}
 
 
 @dataclass(frozen=True)
@@ -82,17 +80,12 @@ def _told(
     Those rows are told the mean of train instead, because some solvers make numbers of anything, or fail for all rows.
     """
     told = {name: value if name == "xi" else (value - mean) / std for name, value in given.items()}
-    read = [name for name in told if name == "u" or name in _reads(solver.card)]
+    read = [name for name in told if name == "u" or name in solver.card.reads]
     is_lost = torch.stack([~told[name].flatten(1).isfinite().all(1) for name in read]).any(0)
     for name in read:
         rows = is_lost.reshape(-1, *[1] * (told[name].ndim - 1))
         told[name] = torch.where(rows, solver.xi_mean if name == "xi" else 0.0, told[name])
     return told, is_lost
-
-
-def _reads(card: Card) -> set[str]:
-    """What a forecast looks at beside the frames."""
-    return {*card.needs, *(("support",) if card.adapts == "gradient" else ())}
 
 
 # ---- what was given ----------------------------------------------------------------------------------------------
@@ -106,9 +99,10 @@ def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tenso
     card, system = solver.card, solver.task.system
     if not card.is_forecaster:
         raise ConfigError(f"{card.title} makes representations only; it does not forecast.")
-    for name, value in (("xi", xi), ("support", support)):
-        if name in _reads(card) and value is None:
-            raise DataError(f"{card.title} needs {WORDS[name]} for a forecast; none was given.")
+    if "xi" in card.reads:
+        card.given("xi", xi)
+    if "support" in card.reads:
+        card.given("support", support)
     found = {"u": trajectories(system, u, must_be_finite=False)}
     if xi is not None:
         found["xi"] = _checked_xi(system, xi, len(found["u"]))

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pdejepa.core.errors import ConfigError
+from torch import Tensor
+
+from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models.condition import Statistics
 from pdejepa.systems import System
 
-Need = Literal["xi", "support", "environment", "official"]
+Need = Literal["xi", "support", "environment"]
+WORDS = {"xi": "the parameters of the equation", "support": "another trajectory of the same environment"}
 
 
 @dataclass(frozen=True)
 class Card:
     """needs: what of a data set the solver cannot do without
 
-      xi           the parameters of the equation          support   another trajectory of the same environment
-      environment  which trajectories share parameters     official  weights that others have published
+      xi       the parameters of the equation              environment  which trajectories share parameters
+      support  another trajectory of the same environment
 
     history: true frames that a forecast begins with
     looks_at: true frames that its history has room for; 0: no more than `history`
@@ -37,6 +40,17 @@ class Card:
     has_encoder: bool = False
     has_official: bool = False
     unrecorded: tuple[str, ...] = ()  # stages whose steps cannot be recorded and replayed on a GPU
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """What a forecast looks at beside the frames: xi, support, both or nothing."""
+        return self.needs & {"xi", "support"} | ({"support"} if self.adapts == "gradient" else set())
+
+    def given(self, what: Literal["xi", "support"], value: Tensor | None) -> Tensor:
+        """The value, which a forecast cannot do without, or a refusal."""
+        if value is None:
+            raise DataError(f"{self.title} needs {WORDS[what]} for a forecast; none was given.")
+        return value
 
 
 @dataclass(frozen=True)

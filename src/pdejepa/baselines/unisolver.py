@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2, with_lead
 from pdejepa.baselines.task import Card, Task
 from pdejepa.baselines.tokens import BlockConfig, Modulation, TokenBlock, init_tokens, modulate
 from pdejepa.core.errors import ConfigError
@@ -157,8 +157,7 @@ class UniSolver(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if xi is None:
-            raise ConfigError("UniSolver needs the parameters xi of every row; got none.")
+        xi = self.card.given("xi", xi)
         with torch.autocast(xi.device.type, enabled=False):  # nor may parameters be rounded
             return {"xi": xi, "domain": self.domain(self.standardised(xi))[:, None]}  # (B,P), (B,1,c)
 
@@ -173,7 +172,7 @@ class UniSolver(Baseline):
     def encode(self, u: Tensor) -> Tensor:
         """Tokens (B,T,N,w) after the last block of every frame (and those before it), under the mean xi of train."""
         B, T, H = *u.shape[:2], self.config.history
-        u = torch.cat((u[:, :1].expand(-1, H - 1, *u.shape[2:]), u), 1)
+        u = with_lead(u, H - 1)
         windows = torch.stack([u[:, t : t + H] for t in range(T)], 1).flatten(0, 1)  # (B*T,H,C,*grid)
         state = self.adapt(xi=self.xi_mean.expand(B * T, -1))
         point = self.point(self._places(state["xi"], torch.arange(T, device=u.device).repeat(B)))

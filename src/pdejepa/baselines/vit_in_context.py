@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, State, Window, relative_l2
 from pdejepa.baselines.frame_vit import FrameVit, FrameVitConfig, sizes, training
 from pdejepa.baselines.task import Card, Task
-from pdejepa.core.errors import ConfigError
 from pdejepa.stages.base import Batch
 
 N_FAST = 10  # frames of the context that `fast` reads at least
@@ -84,8 +83,7 @@ class VitInContext(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if support is None:
-            raise ConfigError("ViT-in-context needs another trajectory of every row's environment; got none.")
+        support = self.card.given("support", support)
         return {"context": self.context(support)}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:

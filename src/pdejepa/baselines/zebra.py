@@ -123,7 +123,7 @@ def residual_vq() -> type[nn.Module]:
 
 def _drop_copies(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
     assert isinstance(module, Quantiser)
-    for key in [key for key in state if key.startswith(tuple(prefix + copy for copy in module.copies) or ("\0",))]:
+    for key in [key for key in state if key.startswith(tuple(prefix + copy for copy in module.copies))]:
         del state[key]
 
 
@@ -280,8 +280,7 @@ class Zebra(Baseline):
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
-        if support is None:
-            raise ConfigError("Zebra needs another trajectory of the same environment as context.")
+        support = self.card.given("support", support)
         return {"words": self.marked(self.words(support))}
 
     def rollout(self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None) -> Tensor:

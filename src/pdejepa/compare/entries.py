@@ -115,7 +115,9 @@ class MethodEntry(Entry):
     ) -> dict[str, Any]:
         if budget.unit == "flops":
             raise ConfigError(f"{self.card.title} takes budgets in seconds, steps or samples; got one in flops.")
-        config = dataclasses.replace(self.config, device=str(pool.data.fields["train"].device))
+        device = pool.data.fields["train"].device
+        precision = self.config.precision if device.type == "cuda" else "fp32"  # as for all others, see `fit`
+        config = dataclasses.replace(self.config, device=str(device), precision=precision)
         config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_steps(config, budget)
         config = scaled(config, factor)
         trained = train_stages(config, folder, say=lambda _: None, data=pool.data, keep=keep)

@@ -1,8 +1,8 @@
 """The same judgement for every competitor.
 
     from frame 1     one true frame is given (missing history is filled by repeating it); error of the frames 1 .. T-1
-    common tail      as many true frames as the history of the solver has room for, which is one for most, those that
-                     read a context too; error of the frames that no competitor is given
+    common tail      the solver is given as many true frames as it can use, one for most; error of the frames after the
+                     longest history of any solver
 
 Errors are relative L2 in physical units, mean over channels, then trajectories (the tail as the headline of the system
 is: one norm over the channels of Gray-Scott); a diverged forecast counts as 100 %.
@@ -36,7 +36,7 @@ N_REPEATS = 3
 SLOW = 5.0  # seconds of a forecast that need not be repeated: what warms up is a small part of it
 
 
-def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[str, Any]:
+def judge(entry: Entry, pool: Pool, split: str) -> dict[str, Any]:
     """Errors of a competitor on a split of the pool."""
     n, order = pool.data.n(split), pool.environment[split].argsort(stable=True)  # who adapts does so once for several
     start, tail, joint, repeated, bad = [], [], [], [], 0
@@ -48,17 +48,17 @@ def judge(entry: Entry, pool: Pool, split: str, longest_history: int) -> dict[st
         joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, 1)))
         repeated.append(_counted(headline(u[:, :1].expand_as(u), u, 1)))
         bad += int((answer.first_bad >= 0).sum())
-        observed = true_frames(entry, longest_history)
+        observed = true_frames(entry, pool)
         if observed > 1:
             answer = entry.forecast(u[:, :observed], xi, u.shape[1] - observed, support)
-        tail.append(_counted(headline(answer.fields, u, longest_history)))
+        tail.append(_counted(headline(answer.fields, u, pool.tail_from)))
     errors = torch.cat(start)[order.argsort().cpu()]
     return {
         "rel_l2": float(errors.mean()),
         "rel_l2_joint": float(torch.cat(joint).mean()),
         "median": float(errors.median()),
         "tail": float(torch.cat(tail).mean()),
-        "tail_from": longest_history,
+        "tail_from": pool.tail_from,
         "repeat_first": float(torch.cat(repeated).mean()),
         "blind": pool.floors.get(split),
         "n": n,
@@ -94,9 +94,9 @@ def is_blind(card: Card) -> bool:
     return not card.needs and card.adapts == "none"
 
 
-def true_frames(entry: Entry, longest_history: int) -> int:
+def true_frames(entry: Entry, pool: Pool) -> int:
     """True frames that are given for the common tail: what the solver was made for, as far as the tail allows."""
-    return max(entry.history, min(entry.card.looks_at, longest_history))
+    return max(entry.history, min(entry.card.looks_at, pool.tail_from))
 
 
 def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -16,41 +16,74 @@ TOLERANCE = 0.1  # of the seconds of a budget
 
 def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
     """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
-    found = [*_standing(group), *_over_seeds(group), *_overdrawn(group), *_commits(group), *_devices(group[0], records)]
-    if any(r["recipe"] == "fast" and r["solver"] == METHOD for r in group):
-        found.append(
-            "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other "
-            "solvers have their published sizes and optimisers, and where minutes ask for more than a shorter schedule "
-            "(windows, batches, rates of codes) `pdejepa baselines NAME` says so. By trials only the learning rate was "
-            "chosen, for all of them. PDE-JEPA has to do without what its own recipes may add: trajectories rescaled "
-            "to unit size, and finer steps outside the training range. Trained in bfloat16: PDE-JEPA, and the stages "
-            "of others that are transformers, except MPP; else float32 (TF32)."
-        )
+    about = (_standing, _over_seeds, _overdrawn, _starved, _commits)
+    found = [sentence for sentences in about for sentence in sentences(group)]
+    found += _devices(group[0], records)
+    return found + [sentence for sentences in (_method, _blind, _fitted, _tiny) for sentence in sentences(group)]
+
+
+def _method(group: list[dict[str, Any]]) -> list[str]:
+    """What PDE-JEPA was given that the others were not, and the other way round."""
+    if not any(r["recipe"] == "fast" and r["solver"] == METHOD for r in group):
+        return []
+    words = (
+        "Sizes, optimiser (Muon) and schedule of PDE-JEPA were developed on this package's systems; the other solvers "
+        "have their published sizes and optimisers, and where `fast` differs from the paper in more than the length "
+        "of its schedule (windows, batches, rates of codes) `pdejepa baselines NAME` says so. By trials only the "
+        "learning rate was chosen, for all of them. PDE-JEPA has to do without what its own recipes may add: "
+        "trajectories rescaled to unit size, and finer steps outside the training range."
+    )
+    on_gpu = (
+        " Trained in bfloat16: PDE-JEPA, and the stages of others that are transformers, except MPP; else float32 "
+        "(TF32)."
+    )
+    return [words if group[0]["device"] == "cpu" else words + on_gpu]
+
+
+def _blind(group: list[dict[str, Any]]) -> list[str]:
+    """Who cannot know which equation it is asked about."""
     blind = [r["title"] for r in group if r.get("is_blind")]
-    if blind:
-        best = (
-            "; the last row is about the best that can be done with it (the mean of the true solutions under "
-            "parameters of train)"
-        )
-        found.append(
-            f"{', '.join(dict.fromkeys(blind))}: told neither parameters nor another trajectory. One frame does not "
-            f"say which equation it follows{best if blind_is_best(group) else ''}. What they learnt shows in the "
-            "tail, where they see more frames."
-        )
+    if not blind:
+        return []
+    best = (
+        "; the last row is about the best that can be done with it (the mean of the true solutions under parameters of "
+        "train)"
+    )
+    return [
+        f"{', '.join(dict.fromkeys(blind))}: told neither parameters nor another trajectory. One frame does not say "
+        f"which equation it follows{best if blind_is_best(group) else ''}. What they learnt shows in the tail, where "
+        "they see more frames."
+    ]
+
+
+def _fitted(group: list[dict[str, Any]]) -> list[str]:
+    """Who is trained a little more before each forecast."""
     fitted = [r["title"] for r in group if r["adapts"] == "gradient"]
-    if fitted:
-        n = min(BLOCK, *(r["errors"]["test"].get("n", BLOCK) for r in group))
-        found.append(
-            f"{', '.join(dict.fromkeys(fitted))}: before a forecast they fit a code to another whole trajectory under "
-            f"the same parameters, outside the budget; its milliseconds are those of {n} at once, divided by {n}. "
-            "Their rate and weights were chosen by the error on train, because codes of valid are not known."
-        )
-    if any(r["recipe"] == "tiny" for r in group):
-        found.append(
-            "Recipe tiny: the published solvers are shrunk to a few thousand parameters, for tests. This shows that "
-            "they run, not how good they are."
-        )
-    return found
+    if not fitted:
+        return []
+    n = min(BLOCK, *(r["errors"]["test"].get("n", BLOCK) for r in group))
+    return [
+        f"{', '.join(dict.fromkeys(fitted))}: before a forecast they fit a code to another whole trajectory under the "
+        f"same parameters, outside the budget; its milliseconds are those of {n} at once, divided by {n}. Their rate "
+        "and weights were chosen by the error on train, because codes of valid are not known."
+    ]
+
+
+def _tiny(group: list[dict[str, Any]]) -> list[str]:
+    """What recipe tiny is for."""
+    if not any(r["recipe"] == "tiny" for r in group):
+        return []
+    return [
+        "Recipe tiny: the published solvers are shrunk to a few thousand parameters, for tests. This shows that they "
+        "run, not how good they are."
+    ]
+
+
+def _starved(group: list[dict[str, Any]]) -> list[str]:
+    """Who had a stage with a single step, because its seconds went into preparing."""
+    found = [(r, [stage for stage, n in r["steps"].items() if n <= 1]) for r in group]
+    words = "; ".join(f"{named(r, group)} ({', '.join(stages)})" for r, stages in found if stages)
+    return [f"One step only, so hardly trained: {words}. The budget is too short for them."] if words else []
 
 
 def _standing(group: list[dict[str, Any]]) -> list[str]:

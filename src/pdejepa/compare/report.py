@@ -31,6 +31,12 @@ HEAD = (
 )
 # Who forecasts the first frame for ever; and a nearly best answer of who sees it, but knows nothing of the parameters.
 REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(one frame, parameters unknown: about the best)"))
+LEGEND = (
+    "test, ood: relative L2 of all later frames from one true frame. tail: the solver is given as many true frames as "
+    "the table says, and the frames that no solver is ever given are counted. told: what it learns of the equation. "
+    "adaptation: time to fit a code to a trajectory before a forecast. learning rate: times that of its recipe, as "
+    "three short trials chose it."
+)
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 
 
@@ -114,8 +120,8 @@ def ledger(records: list[dict[str, Any]]) -> Rows:
 
 
 def markdown(records: list[dict[str, Any]]) -> str:
-    """All tables and ledgers."""
-    parts = []
+    """A legend, all tables and ledgers."""
+    parts = [escaped(LEGEND)]
     for title, group in groups(records).items():
         tables = [markdown_table(head, lines) for head, lines in ((HEAD, rows(group)), others(group)) if lines]
         parts += [f"**{escaped(title)}**", *tables, *map(escaped, cautions(group, records))]

@@ -112,6 +112,7 @@ def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]
     counts |= {name: min(counts[name], N_JUDGED) for name in judged}
     begun = time.monotonic()
     pool = build_pool(system, counts, plan.device)
+    pool.tail_from = longest_history(pool.task, plan.recipe)
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
     if any(is_blind(CARDS[name]) for name in waiting):
         pool.floors = _floors_before(plan, pool.data.hash)
@@ -168,8 +169,7 @@ def _one(turn: Turn) -> dict[str, Any]:
     entry.save(turn.folder / "model")
     memory = used_memory(plan.device)
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
-    tail_from = longest_history(pool.task, plan.recipe)
-    errors = {split: judge(entry, pool, split, tail_from) for split in splits}
+    errors = {split: judge(entry, pool, split) for split in splits}
     return {
         "system": plan.system,
         "solver": turn.solver,
@@ -179,7 +179,7 @@ def _one(turn: Turn) -> dict[str, Any]:
         "seed": turn.seed,
         "budget_seconds": plan.seconds,
         "weights": "scratch",
-        "true_frames": true_frames(entry, tail_from),
+        "true_frames": true_frames(entry, pool),
         "is_blind": is_blind(card),
         "adapts": card.adapts,
         "errors": errors,
@@ -215,4 +215,4 @@ def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, A
             best["score"] = None
             continue
         return entry, report, best["factor"], trials
-    raise ConfigError(f"{turn.solver} diverged with all three learning rates; lower the one of its recipe")
+    raise ConfigError(f"{turn.solver} diverged with all three learning rates, so it is left out.")

@@ -15,7 +15,7 @@ and the step (see `pdejepa.core.seeds`), none from a generator that remembers.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -52,7 +52,7 @@ class Context:
     show_progress: bool = True
 
 
-class Stage(nn.Module):
+class Stage(nn.Module, ABC):
     """One stage of training.  Subclasses call `super().__init__(settings, n_samples)` and build their modules.
 
     Every module of `trained()` and `saved()` must be a registered submodule.  The loop switches gradients on for

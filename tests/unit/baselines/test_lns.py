@@ -38,12 +38,12 @@ def tiny(name: str = "combined", n_points: int = 64) -> Lns:
 
 
 def test_every_parameter_owns_a_slice() -> None:
-    condition = Condition(3, 12, scale=10.0)
+    condition = Condition(3, 12)
     condition.mlp = torch.nn.Identity()  # type: ignore[assignment]
     xi = torch.tensor([[0.5, -1.0, 2.0]])
     out = condition(xi)[0]
     for j, value in enumerate((0.5, -1.0, 2.0)):
-        angles = [10 * value, 10 * value * 1e4**-0.5]
+        angles = [value, value * 1e4**-0.5]
         expected = [math.cos(a) for a in angles] + [math.sin(a) for a in angles]
         assert out[4 * j : 4 * j + 4].tolist() == pytest.approx(expected, abs=1e-5)
 

@@ -13,7 +13,9 @@ import torch
 import pdejepa
 from pdejepa import baselines
 from pdejepa.baselines import saved
+from pdejepa.baselines.avit import Avit
 from pdejepa.baselines.fno import Fno
+from pdejepa.baselines.mpp import Mpp
 from pdejepa.compare.entries import MethodEntry
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.forecast.forecaster import Forecaster
@@ -85,9 +87,9 @@ def test_a_solver_is_no_model_of_ours_and_the_other_way_round(folder: Path, tmp_
         baselines.load(tmp_path / "ours", "cpu")
 
 
-def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/solvers.md").read_text(), re.DOTALL)
+    code, official = re.findall(r"```python\n(.*?)```", (ROOT / "docs/solvers.md").read_text(), re.DOTALL)
     for long, short in (('"fast"', '"tiny"'), ("1000", "10"), ("50}", "10}"), ('"seconds", 180', '"steps", 2')):
         assert long in code
         code = code.replace(long, short)
@@ -95,3 +97,7 @@ def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
     exec(code, told)
     assert told["answer"].fields.shape == (4, 14, 1, 256)
     assert (tmp_path / "solvers/unisolver/config.json").exists()
+    theirs = Avit(Mpp.recipe("tiny", told["data"].task).model, 12, (256, 16), (True, False))
+    torch.save(theirs.state_dict(), tmp_path / "mpp_avit_b.pt")
+    exec(official.replace('"paper"', '"tiny"').replace("1000", "2"), told)
+    assert (tmp_path / "runs/mpp/solver.json").exists()

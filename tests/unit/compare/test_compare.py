@@ -10,19 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdejepa import baselines, systems
+from pdejepa import baselines, recipes, systems
 from pdejepa.baselines import NAMES
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
-from pdejepa.compare import protocol, run
+from pdejepa.compare import entries, protocol, run
 from pdejepa.compare.blind import blind_error
-from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, with_steps
+from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, scaled, with_steps
 from pdejepa.compare.plan import Comparison, Turn, chosen
 from pdejepa.compare.run import compare
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
 from pdejepa.stages.base import Keep
+from pdejepa.stages.config import TrainConfig
 from tests.unit.baselines.token_solvers import task_of
 from tests.unit.compare.made import record
 
@@ -31,7 +32,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
-    return build_pool(systems.get("advection", n_points=32), {"train": 10, "valid": 10, "test": 10}, CPU)
+    made = build_pool(systems.get("advection", n_points=32), {"train": 10, "valid": 10, "test": 10}, CPU)
+    made.tail_from = 5
+    return made
 
 
 # ---- data ------------------------------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ class Known(Entry):
 def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     mean, std = (torch.tensor(v).reshape(-1, 1) for v in (pool.data.statistics.mean, pool.data.statistics.std))
     entry = Known(pool.data.fields["test"] * std + mean, 0.1)
-    found = protocol.judge(entry, pool, "test", 5)
+    found = protocol.judge(entry, pool, "test")
     assert entry.seen == [1, 3]
     assert found["trajectories"] == pytest.approx([0.1] * 3 + [1.0] + [0.1] * 6, rel=1e-4)
     assert found["rel_l2"] == pytest.approx(0.19, rel=1e-4)
@@ -106,17 +109,61 @@ def test_the_tail_is_measured_as_the_headline() -> None:
     truth = pool.data.fields["test"] * std + mean
     off = truth.clone()
     off[:, :, 1] *= 1.3
-    found = protocol.judge(Known(off, 0.0), pool, "test", 5)
+    pool.tail_from = 5
+    found = protocol.judge(Known(off, 0.0), pool, "test")
     weight = (0.3 * truth[:, 5:, 1]).flatten(1).norm(dim=1) / truth[:, 5:].flatten(1).norm(dim=1)
     weight[3] = 1.0  # the one that fails
     assert found["tail"] == pytest.approx(float(weight.mean()), rel=1e-3)
     assert found["tail"] < 0.2  # the mean over channels would be 0.9 * 0.15 + 0.1
 
 
-def test_who_looks_at_more_frames_is_given_them_in_the_tail() -> None:
-    given = {name: protocol.true_frames(SolverEntry(name, "tiny", 0), 5) for name in NAMES}
+def test_who_looks_at_more_frames_is_given_them_in_the_tail(pool: Pool) -> None:
+    given = {name: protocol.true_frames(SolverEntry(name, "tiny", 0), pool) for name in NAMES}
     assert {name for name, n in given.items() if n == 5} == {"mae_pde", "dpot", "mpp"}
     assert (given["fno"], given["unisolver"]) == (2, 1)
+
+
+@pytest.mark.parametrize("split", ["test", "valid"])
+def test_the_support_is_never_the_trajectory_that_is_judged(pool: Pool, split: str) -> None:
+    """Or the answer would be among what is told."""
+    entry = Known(pool.data.fields[split], 0.0)
+    entry.card = CARDS["zebra"]
+    u, xi, support = protocol._inputs(entry, pool, split, torch.arange(10))
+    assert support is not None
+    assert not bool((support[:, 0] == u).flatten(1).all(1).any())
+    for row in range(10):
+        (source,) = (k for k in range(10) if torch.equal(support[row, 0], u[k]))
+        assert torch.equal(xi[source], xi[row])
+
+
+def test_the_method_has_no_more_than_the_others(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rescaled trajectories, no rule that was found on the judged splits, and on a CPU no other precision."""
+    entry, seen = MethodEntry("combined", "fast", 0), []
+    assert recipes.get("combined", "fast").amplitude == "unit"
+    assert entry.config.amplitude == "as_is"
+    assert entry.config.precision == "bf16"
+
+    def no_training(config: TrainConfig, *_: Any, **__: Any) -> None:
+        seen.append(config.precision)
+        raise Interrupted("enough is known")
+
+    class NoForecaster:
+        takes_finer_steps = True
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def forecast(self, *_: Any, **__: Any) -> None:
+            seen.append(self.takes_finer_steps)
+            raise Interrupted("enough is known")
+
+    monkeypatch.setattr(entries, "train_stages", no_training)
+    monkeypatch.setattr(entries, "Forecaster", NoForecaster)
+    with pytest.raises(Interrupted):
+        entry.fit(pool, TotalBudget("seconds", 180.0), Path("nowhere"), 3.0)
+    entry.model = object()  # type: ignore[assignment]
+    with pytest.raises(Interrupted):
+        entry.forecast(torch.zeros(1, 1, 1, 8), torch.zeros(1, 1), 1, None)
+    assert seen == ["fp32", False]
 
 
 def test_who_is_told_nothing_but_frames() -> None:
@@ -157,6 +204,13 @@ def test_the_method_takes_steps_and_samples_too(pool: Pool, tmp_path: Path) -> N
 def test_learning_rates_are_scaled(pool: Pool) -> None:
     recipe = SolverEntry("fno", "tiny", 0).kind.recipe("tiny", pool.task)
     assert faster(recipe, 3.0).stages[0].training.optimiser.lr == pytest.approx(3e-3)
+
+
+def test_all_learning_rates_of_the_method_are_scaled() -> None:
+    config = recipes.get("combined", "fast")
+    for name in config.stages:
+        before, after = (getattr(one, name).training.optimiser for one in (config, scaled(config, 3.0)))
+        assert (after.lr, after.muon_lr) == pytest.approx((3 * before.lr, 3 * before.muon_lr))
 
 
 def test_names_are_checked() -> None:

@@ -219,6 +219,7 @@ def test_the_method_is_judged_from_one_frame_as_well() -> None:
         return Answer(fields, torch.full((len(u),), -1), 0.0, 0.0)
 
     entry.forecast = forecast  # type: ignore[method-assign, assignment]
-    found = protocol.judge(entry, pool, "test", 5)
+    pool.tail_from = 5
+    found = protocol.judge(entry, pool, "test")
     assert seen == [1, 2]
     assert found["rel_l2"] == pytest.approx(found["repeat_first"])

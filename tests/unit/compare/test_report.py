@@ -67,6 +67,14 @@ def test_who_cannot_know_the_parameters_is_named() -> None:
 
 def test_the_method_says_what_the_others_lack() -> None:
     assert "Muon" in cautions([record("pdejepa", 0.04)])[0]
+    assert "bfloat16" not in cautions([record("pdejepa", 0.04)])[0]  # on a CPU nobody trains in it
+    assert "bfloat16" in cautions([record("pdejepa", 0.04, device="NVIDIA H200")])[0]
+
+
+def test_who_took_a_single_step_is_named() -> None:
+    starved = record("pdejepa", 0.2, title="PDE-JEPA", steps={"dynamics": 3000, "decode": 1, "polish": 1})
+    said = cautions([starved, record("fno", 0.1)])
+    assert "One step only, so hardly trained: PDE-JEPA (decode, polish). The budget is too short for them." in said
 
 
 def test_who_is_best() -> None:
@@ -193,5 +201,6 @@ def test_titles_mean_nothing_to_markdown(tmp_path: Path) -> None:
 
 
 def test_a_report_takes_no_options_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "--report", str(tmp_path), "--solvers", "fno"]) == 2
-    assert "drop --solvers" in " ".join(capsys.readouterr().err.split())
+    for words in (["--solvers", "all"], ["--budget", "3min"], ["--out", "x"], ["--device", "cpu"]):
+        assert main(["compare", "--report", str(tmp_path), *words]) == 2
+        assert f"drop {words[0]}." in " ".join(capsys.readouterr().err.split())

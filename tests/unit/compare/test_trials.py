@@ -58,7 +58,7 @@ def test_who_diverges_after_its_trial_takes_the_next_rate(turn: Turn, monkeypatc
     assert json.loads(trials.trials_file(turn).read_text()) == known  # the same command does not repeat it
     assert report["fit"]["score"] == pytest.approx(3.0)
     monkeypatch.setattr(Wild, "stays_finite_below", {90.0: 0.0})
-    with pytest.raises(ConfigError, match=r"^fno diverged with all three learning rates; lower the one of its recipe"):
+    with pytest.raises(ConfigError, match=r"^fno diverged with all three learning rates, so it is left out"):
         run._trained(turn)
 
 

@@ -78,7 +78,6 @@ def _details(solver: type[Baseline]) -> str:
         "adapts": card.adapts,
         "stages": ", ".join(card.stages),
         "makes": _made(card),
-        "grids": "lines and planes",
     }
     lines = [f"{card.title}: {card.paper}", *(f"  {name:<12} {value}" for name, value in facts.items())]
     return "\n".join([*lines, "", (sys.modules[solver.__module__].__doc__ or "").strip(), ""])

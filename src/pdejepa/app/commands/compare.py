@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
+    context: typer.Context,
     systems: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="Systems to compare on; with --report, folders or files.")
     ],
@@ -50,8 +51,8 @@ def compare(
     seconds = _seconds(budget)
     if write is not None:
         find_marks(write, "compare")  # before hours of training
-    if report and (solvers, size, recipe, seeds) != ("all", "paper", None, 1):
-        raise UsageError("--report shows every record it is given; drop --solvers, --size, --recipe and --seeds.")
+    if report and (given := _given(context)):
+        raise UsageError(f"--report shows every record it is given; drop {', '.join(given)}.")
     from pdejepa.compare.picture import plot  # after what can be refused without PyTorch
     from pdejepa.compare.records import read_records
     from pdejepa.compare.report import markdown
@@ -59,7 +60,8 @@ def compare(
     places, missing = [Path(name) for name in systems], []
     if not report:
         read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
-        missing = _run(systems, solvers, seconds, size, recipe, seeds, out, device)
+        recipe = recipe or ("tiny" if size == "tiny" else "fast")
+        missing = _run(systems, solvers, seconds=seconds, out=out, size=size, recipe=recipe, seeds=seeds, device=device)
         places = [out]
     records = read_records(places)
     if not records:
@@ -74,32 +76,27 @@ def compare(
         raise DataError(f"No record of {', '.join(missing)}: see above why. The same command tries again.")
 
 
-def _run(
-    names: list[str], solvers: str, seconds: float, size: str, recipe: str | None, seeds: int, out: Path, device: str
-) -> list[str]:
-    """Compare on each system; what was asked for and has no record in the end."""
+def _given(context: typer.Context) -> list[str]:
+    """The options of a comparison that were given."""
+    names = ("solvers", "budget", "size", "recipe", "seeds", "out", "device")
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def _run(names: list[str], solvers: str, device: str, **options: Any) -> list[str]:
+    """Compare on each system; what was asked for and has no record in the end.  `options`: see `Comparison`."""
     from pdejepa import systems
     from pdejepa.compare.plan import Comparison, chosen, forecasters
     from pdejepa.compare.run import compare as run
     from pdejepa.core.device import pick_device
 
-    plans = [
-        Comparison(
-            system=systems.get(name).name,
-            solvers=chosen([part.strip() for part in solvers.split(",") if part.strip()]),
-            seconds=seconds,
-            out=out,
-            size=size,
-            recipe=recipe or ("tiny" if size == "tiny" else "fast"),
-            seeds=seeds,
-            device=pick_device(device),
-        )
-        for name in names
-    ]
+    who = chosen([part.strip() for part in solvers.split(",") if part.strip()])
+    place = pick_device(device)
+    plans = [Comparison(systems.get(name).name, who, device=place, **options) for name in names]
     missing = []
     for plan in plans:
         done = {(record["solver"], record["seed"]) for record in run(plan, _say)}
-        turns = [(name, seed) for name in forecasters(plan) for seed in range(seeds)]
+        turns = [(name, seed) for name in forecasters(plan) for seed in range(plan.seeds)]
         missing += [f"{name} on {plan.system} (seed {seed})" for name, seed in turns if (name, seed) not in done]
     return missing
 
@@ -121,7 +118,7 @@ def _seconds(text: str) -> float:
 
 def _show(records: list[dict[str, Any]]) -> None:
     from pdejepa.compare.remarks import cautions
-    from pdejepa.compare.report import HEAD, LEDGER, groups, ledger, others, rows
+    from pdejepa.compare.report import HEAD, LEDGER, LEGEND, groups, ledger, others, rows
     from pdejepa.core.documents import aligned
 
     for title, group in groups(records).items():
@@ -129,3 +126,4 @@ def _show(records: list[dict[str, Any]]) -> None:
         typer.echo("\n".join(("", title, *tables, *cautions(group, records))))
         if ledger(group):
             typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")
+    typer.echo(f"\n{LEGEND}")
