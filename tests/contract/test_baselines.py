@@ -68,11 +68,7 @@ def made(name: str, place: str) -> tuple[Baseline, Recipe]:
 
 def stages(name: str, place: str) -> list[FitStage]:
     solver, recipe = made(name, place)
-    found = []
-    for part in recipe.stages:
-        solver.prepare(part.name)
-        found.append(FitStage(solver, part, pool(place), Place(CPU), 0))
-    return found
+    return [FitStage(solver, part, pool(place), Place(CPU), 0) for part in recipe.stages]
 
 
 def shortened(recipe: Recipe, **changes: Any) -> Recipe:

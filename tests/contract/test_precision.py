@@ -51,7 +51,6 @@ def gradient(name: str, part: StageRecipe, own: Pool, is_plain: bool, batch: Bat
     solver = shaken(build(kind, kind.recipe("fast", own.task), own), 0.01)
     if device.type == "cuda":
         compile_blocks(solver)
-    solver.prepare(part.name)
     stage = FitStage(solver, part, own, Place(device), 0)
     choose_trained(stage)
     trained = [p for module in stage.trained().values() for p in module.parameters() if p.requires_grad]

@@ -16,11 +16,12 @@ import pdejepa
 from pdejepa import systems
 from pdejepa.baselines import NAMES, get
 from pdejepa.baselines.base import Baseline, Recipe
-from pdejepa.baselines.fit import TotalBudget, build, fit
+from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit
 from pdejepa.baselines.fno import Fno
 from pdejepa.baselines.pool import Pool, blocks, build_pool
-from pdejepa.core.errors import CheckpointError, ConfigError, DataError, ResourceError
+from pdejepa.core.errors import CheckpointError, ConfigError, DataError, Interrupted, ResourceError
 from pdejepa.core.files import lock
+from pdejepa.stages.common import Place
 
 CPU = torch.device("cpu")
 FIVE = TotalBudget("steps", 5)
@@ -172,3 +173,54 @@ def test_left_over_trajectories_have_support_too() -> None:
     others = found.support("train", rows, 1, torch.full((11, 1), 0.999))[:, 0]
     assert not bool((others == rows).any())
     assert torch.equal(found.environment["train"][others], found.environment["train"])
+
+
+# ---- scores, and what a stage is told ----------------------------------------------------------------------------
+def last_stage(name: str) -> FitStage:
+    kind = get(name)
+    made = kind.recipe("tiny", pool().task)
+    return FitStage(build(kind, made, pool()), made.stages[-1], pool(), Place(CPU), 0)
+
+
+@pytest.mark.parametrize("name", ["vit_in_context", "le_pde"])
+def test_scores_are_told_another_trajectory(name: str) -> None:
+    """With its own as context, a forecast would have its answer before it."""
+    stage, told = last_stage(name), []
+    adapt = stage.solver.adapt
+    stage.solver.adapt = lambda support, *rest: told.append(support) or adapt(support, *rest)  # type: ignore
+    stage.score()
+    u = pool().data.fields["valid"]
+    assert len(told) == 1
+    assert not bool((told[0][:, 0] == u).flatten(1).all(1).any())
+
+
+def test_penalties_do_not_choose_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = last_stage("coda")
+    monkeypatch.setattr(stage.solver, "loss", lambda *_: {"loss": torch.tensor(9.0), "error": torch.tensor(0.5)})
+    assert stage.score() == {"score": 0.5}
+
+
+def test_stages_end_with_the_weights_that_they_were_judged_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16: rounded, for all solvers as for the method."""
+    seen: list[bool] = []
+
+    def stop(stage: FitStage, *_: Any) -> None:
+        seen.append(stage.settings.rounds)
+        raise Interrupted("enough is known")
+
+    monkeypatch.setattr("pdejepa.baselines.fit.run_stage", stop)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run")
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("name", ["lns", "zebra"])
+def test_a_frame_of_nothing_does_not_outweigh_all_others(name: str) -> None:
+    """As u_t of Wave-2D in its first frame: an error that is divided by its size would have no bound."""
+    kind = get(name)
+    made = kind.recipe("tiny", pool().task)
+    stage = FitStage(build(kind, made, pool()), made.stages[0], pool(), Place(CPU), 0)
+    batch = stage.batch(0, 10)
+    batch["u"][:, 0] = 0.0
+    with torch.no_grad():
+        assert float(stage(batch)["loss"]) < 100

@@ -17,7 +17,7 @@ from pdejepa.app.commands.compare import _seconds
 from pdejepa.baselines.pool import build_pool
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
-from pdejepa.compare.entries import MethodEntry
+from pdejepa.compare.entries import MethodEntry, longest_history
 from pdejepa.compare.plan import Comparison, Turn, chosen
 from pdejepa.compare.records import read_record, read_records
 from pdejepa.compare.remarks import cautions
@@ -197,6 +197,7 @@ def test_what_can_be_known_is_solved_for_only_where_somebody_is_blind(
     for waiting in (("cape",), ("cape", "fno")):
         pool = run._pool(plan, waiting, str)
     assert asked == ["test", "ood"]
+    assert pool.tail_from == longest_history(pool.task, "fast") == 5
     known = record("fno", 0.1, "advection", data_hash=pool.data.hash)
     for split, value in (("test", 0.5), ("ood", 0.6)):
         known["errors"][split]["blind"] = value

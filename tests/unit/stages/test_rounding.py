@@ -100,7 +100,6 @@ def test_what_solvers_compute_in_float32_is_not_rounded(name: str, exact: tuple[
     recipe = kind.recipe("tiny", pool.task)
     solver = build(kind, recipe, pool)
     part = recipe.stages[-1]
-    solver.prepare(part.name)
     stage = FitStage(solver, part, pool, Place(CPU), 0)
     found = seen(solver, mixed(stage, stage.batch(0, 10)))
     assert found
