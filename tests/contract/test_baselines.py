@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.baselines.solver import forecast
 from pdejepa.compare.entries import SolverEntry
 from pdejepa.compare.protocol import true_frames
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.stages.batches import generator
 from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
@@ -165,6 +166,16 @@ def test_timed_steps_are_typical_and_known_from_the_warm_up(name: str) -> None:
     timed = lengths(stage.probe_step(number, 10, 1000) for number in range(10))
     assert set(timed) <= set(warm)
     assert np.mean(timed) == pytest.approx(np.mean(lengths(range(1000))), rel=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if CARDS[name].is_forecaster])
+def test_what_a_solver_reads_it_asks_for(name: str) -> None:
+    solver = made(name, "combined")[0]
+    if not solver.card.reads:
+        assert solver.adapt() == {}
+        return
+    with pytest.raises(DataError, match=f"^{re.escape(solver.card.title)} needs .* for a forecast; none was given.$"):
+        solver.adapt()
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)

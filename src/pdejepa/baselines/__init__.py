@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pdejepa.baselines.base import Baseline, Recipe
@@ -34,7 +35,7 @@ NAMES = (
 # With their sizes, as papers and public files call them.
 ALIASES = {"poseidon_t": "poseidon", "dpot_s": "dpot", "avit_b": "mpp", "mpp_avit_b": "mpp"}
 
-__all__ = ["NAMES", "Baseline", "Recipe", "get", "known_as", "load"]
+__all__ = ["NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load"]
 
 
 def known_as(name: str) -> str:
@@ -43,11 +44,16 @@ def known_as(name: str) -> str:
     return ALIASES.get(key, key)
 
 
+def check_name(name: str, names: Sequence[str] = NAMES) -> None:
+    """Refuse what is no name of a solver."""
+    if name not in names:
+        raise ConfigError(f"There is no solver {name!r}{did_you_mean(name, names) or '.'} Solvers: {', '.join(names)}.")
+
+
 def get(name: str) -> type[Baseline]:
     """The class of the solver of that name."""
     key = known_as(name)
-    if key not in NAMES:
-        raise ConfigError(f"There is no solver {name!r}{did_you_mean(key, NAMES) or '.'} Solvers: {', '.join(NAMES)}.")
+    check_name(key)
     solver: type[Baseline] = importlib.import_module(f"pdejepa.baselines.{key}").SOLVER
     return solver
 

@@ -77,25 +77,10 @@ def load_official(
     Nothing is changed unless everything is in order.
     """
     theirs, ours = read_official(path), module.state_dict()
-    chosen: dict[str, Tensor] = {}
-    wrong = []
-    for name, own in ours.items():
-        if name not in theirs or name.startswith(tuple(fresh)):
-            continue
-        value: Tensor | None = theirs[name]
-        if own.is_floating_point() and not theirs[name].is_floating_point():
-            wrong.append(f"{name} holds {_type(theirs[name])}, expected {_type(own)}")
-            continue
-        if theirs[name].shape != own.shape:
-            value = convert(name, theirs[name], own) if convert else None
-        if value is not None and value.shape == own.shape:
-            chosen[name] = value.to(own.dtype)
-        elif not name.startswith(tuple(may_differ)):
-            wrong.append(f"{name} is {tuple(theirs[name].shape)}, expected {tuple(own.shape)}")
-    if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        told = "; ".join(wrong[:3]) + more
-        raise CheckpointError(f"{path} is of another size or type: {told}. Use the file of this model.")
+    wanted = {name: own for name, own in ours.items() if name in theirs and not name.startswith(tuple(fresh))}
+    fitted = {name: _fitted(name, theirs[name], own, convert) for name, own in wanted.items()}
+    chosen = {name: value for name, value in fitted.items() if value is not None}
+    _check_kinds(path, theirs, wanted, [n for n in wanted if n not in chosen and not n.startswith(tuple(may_differ))])
     bad = first_not_finite(chosen)
     if bad:
         raise CheckpointError(f"{path}: {bad} holds values too large for {_type(ours[bad])}. Use another file.")
@@ -104,6 +89,27 @@ def load_official(
         for name, value in chosen.items():
             ours[name].copy_(value)
     return Report(tuple(chosen), tuple(n for n in ours if n not in chosen), tuple(n for n in theirs if n not in ours))
+
+
+def _fitted(name: str, theirs: Tensor, own: Tensor, convert: Convert | None) -> Tensor | None:
+    """Theirs in our shape and type, or None if it cannot be brought into it."""
+    value = theirs if theirs.shape == own.shape else convert(name, theirs, own) if convert else None
+    return value.to(own.dtype) if value is not None and value.shape == own.shape else None
+
+
+def _check_kinds(
+    path: str | os.PathLike[str], theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], misfits: list[str]
+) -> None:
+    """Refuse whole numbers where weights should be, and tensors that have another shape and must not."""
+    wrong = [
+        f"{name} holds {_type(theirs[name])}, expected {_type(own)}"
+        for name, own in ours.items()
+        if own.is_floating_point() and not theirs[name].is_floating_point()
+    ]
+    wrong += [f"{name} is {tuple(theirs[name].shape)}, expected {tuple(ours[name].shape)}" for name in misfits]
+    if wrong:
+        told = "; ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+        raise CheckpointError(f"{path} is of another size or type: {told}. Use the file of this model.")
 
 
 def _check_share(path: str | os.PathLike[str], found: Collection[str], backbone: list[str]) -> None:

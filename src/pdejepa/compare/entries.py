@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pdejepa import baselines, recipes
+from pdejepa.baselines import check_name
 from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.baselines.fit import TotalBudget, build, fit
 from pdejepa.baselines.pool import Pool
@@ -25,7 +26,7 @@ from pdejepa.baselines.saved import save
 from pdejepa.baselines.solver import Answer, forecast
 from pdejepa.baselines.task import Card, Task
 from pdejepa.compare.published import METHOD
-from pdejepa.core.errors import ConfigError, did_you_mean
+from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.models.surrogate import Surrogate
@@ -139,8 +140,8 @@ class MethodEntry(Entry):
 
 
 def make(name: str, system: str, recipe: str, seed: int) -> Entry:
-    if name not in NAMES:
-        raise ConfigError(f"There is no solver {name!r}{did_you_mean(name, NAMES) or '.'} Solvers: {', '.join(NAMES)}.")
+    """The competitor of that name, untrained."""
+    check_name(name, NAMES)
     return MethodEntry(system, recipe, seed) if name == METHOD else SolverEntry(name, recipe, seed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pdejepa.baselines import known_as
+from pdejepa.baselines import check_name, known_as
 from pdejepa.baselines.pool import Pool
 from pdejepa.compare.entries import CARDS, NAMES, Entry, make
 from pdejepa.compare.records import read_record
@@ -41,8 +41,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
         raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(NAMES)}.")
     wanted = list(NAMES) if "all" in names else [known_as(name) for name in names]
     for name in wanted:
-        if name not in NAMES:
-            make(name, "", "", 0)  # refuses, with a hint
+        check_name(name, NAMES)
     return tuple(dict.fromkeys(wanted))
 
 

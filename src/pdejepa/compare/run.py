@@ -165,11 +165,23 @@ def _one(turn: Turn) -> dict[str, Any]:
     if plan.device.type == "cuda" and turn.entry().has_compiled_parts(pool):
         trial(turn, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
     entry, report, factor, trials = _trained(turn)
-    seconds = sum(part["seconds"] for part in report.values())
     entry.save(turn.folder / "model")
-    memory = used_memory(plan.device)
+    trained = {
+        "seconds": sum(part["seconds"] for part in report.values()),
+        "steps": {stage: part["steps"] for stage, part in report.items()},
+        "learning_rate_factor": factor,
+        "trials": trials,
+        "parameters": entry.n_parameters,
+        "peak_memory_bytes": used_memory(plan.device),
+    }
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     errors = {split: judge(entry, pool, split) for split in splits}
+    return {**_asked(turn, entry), "errors": errors, **trained, **speed(entry, pool, "test"), **_where(turn)}
+
+
+def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
+    """What is compared: the part of a record that does not depend on how it goes."""
+    plan, card = turn.plan, CARDS[turn.solver]
     return {
         "system": plan.system,
         "solver": turn.solver,
@@ -179,21 +191,19 @@ def _one(turn: Turn) -> dict[str, Any]:
         "seed": turn.seed,
         "budget_seconds": plan.seconds,
         "weights": "scratch",
-        "true_frames": true_frames(entry, pool),
+        "true_frames": true_frames(entry, turn.pool),
         "is_blind": is_blind(card),
         "adapts": card.adapts,
-        "errors": errors,
-        "seconds": seconds,
-        "steps": {stage: part["steps"] for stage, part in report.items()},
-        "learning_rate_factor": factor,
-        "trials": trials,
-        "parameters": entry.n_parameters,
-        "peak_memory_bytes": memory,
-        **speed(entry, pool, "test"),
-        "device": device_name(plan.device),
+    }
+
+
+def _where(turn: Turn) -> dict[str, Any]:
+    """With which code, on which machine and data."""
+    return {
+        "device": device_name(turn.plan.device),
         "torch": torch.__version__,
         "commit": commit(),
-        "data_hash": pool.data.hash,
+        "data_hash": turn.pool.data.hash,
     }
 
 

@@ -256,11 +256,6 @@ def test_a_rollout_makes_jumps_of_one() -> None:
         torch.testing.assert_close(frames[:, 1], solver.jump(first, state, one, one))
 
 
-def test_parameters_are_needed() -> None:
-    with pytest.raises(ConfigError, match="needs the parameters xi"):
-        tiny().adapt()
-
-
 def test_published_weights(tmp_path: Path) -> None:
     solver = tiny("gray_scott", 0)  # four channels in, as in the published file, but two out
     torch.manual_seed(9)
