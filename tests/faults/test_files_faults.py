@@ -113,7 +113,7 @@ def test_the_second_writer_waits_and_says_for_whom(tmp_path: Path) -> None:
         assert process.wait(5) == 0
     assert len(said) == 1
     assert said[0].startswith(f"Another process (pid {process.pid}, host {os.uname().nodename}, since ")
-    assert said[0].endswith(f" is writing {tmp_path}. Waiting; use --no-wait to leave instead.")
+    assert said[0].endswith(f" is writing {tmp_path}. Waiting; Ctrl-C leaves.")
 
 
 def test_the_second_writer_leaves_if_told_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -197,3 +198,15 @@ def test_chunks_on_several_threads_keep_their_order() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="a peak that cannot be forgotten")
+def test_the_most_memory_can_be_counted_anew() -> None:
+    """Or what a small network used would be what a large one before it did."""
+    cpu, much = torch.device("cpu"), 4 * 50_000_000
+    device.forget_memory(cpu)
+    before = device.used_memory(cpu)
+    torch.ones(much // 4)
+    assert device.used_memory(cpu) > before + 0.8 * much
+    device.forget_memory(cpu)
+    assert device.used_memory(cpu) < before + 0.5 * much

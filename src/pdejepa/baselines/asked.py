@@ -25,6 +25,7 @@ def asked_for(solver: Baseline, recipe: Recipe, pool: Pool, budget: str, seed: i
         "solver": solver.card.name,
         "data": pool.data.hash[:12],
         "seed": seed,
+        "start": solver.start,
         "budget": budget or "that of the recipe",
         "model": to_dict(solver.config),
         "stages": stages,
@@ -38,7 +39,7 @@ def remember(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
         write_json(path, {"asked": asked})
         return asked
     try:
-        before = read_json(path)["asked"]
+        before = {"start": Baseline.start, **read_json(path)["asked"]}  # earlier versions did not tell the start
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(
             f"{path} does not tell what the training in this folder was begun with. Use another folder, or remove it."

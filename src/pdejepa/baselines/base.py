@@ -107,6 +107,7 @@ class Baseline(nn.Module, ABC):
     IDLE: ClassVar[tuple[str, ...]] = ()  # parts that do nothing and are there because published files hold them
     xi_mean: Tensor
     xi_std: Tensor
+    start = "random weights"  # or the hash of the file that they were loaded from
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class Baseline(nn.Module, ABC):
         raise _no_weights(cls.card)
 
     def load_official(self, path: str | os.PathLike[str]) -> Report:
-        """Start from a file of weights that others have published; tell what was loaded."""
+        """Start from a file of weights that others have published; tell what was loaded, and remember it as `start`."""
         raise _no_weights(self.card)
 
     def encode(self, u: Tensor) -> Tensor:

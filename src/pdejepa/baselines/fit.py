@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pdejepa.baselines.asked import SOLVER_NAME, asked_for, remember
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
 from pdejepa.baselines.pool import Pool
-from pdejepa.core.device import tf32
+from pdejepa.core.device import single_precision, tf32
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import lock, write_json
 from pdejepa.core.seeds import derive_seed
@@ -201,11 +201,13 @@ def fit(
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
     keep: what becomes of the weights.
-    Raises ConfigError if the folder was begun with something else, and what `run_stage` raises.
+    Raises ConfigError if the solver was not built with this recipe for these data, or the folder was begun with
+    something else, and what `run_stage` raises.
     """
+    _check_pair(solver, recipe, pool)
     device, folder, begun, report = pool.data.fields["train"].device, Path(out), time.monotonic(), {}
     upstream = {"data": pool.data.hash}
-    context = Context(device, seed, upstream=upstream, keep=keep, say=say)
+    context = Context(device, seed, upstream=upstream, keep=keep, say=say, show_progress=False)
     with lock(folder, wait=False) if keep == "files" else nullcontext():
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":
@@ -216,6 +218,19 @@ def fit(
             upstream[part.name] = report[part.name]["weights_sha256"]
         write_json(folder / SOLVER_NAME, {"asked": asked, "stages": report, "seconds": time.monotonic() - begun})
     return report
+
+
+def _check_pair(solver: Baseline, recipe: Recipe, pool: Pool) -> None:
+    """Refuse to train a solver on data, or by a recipe, that it was not built for: it would answer in wrong units."""
+    name, own, data = solver.card.title, solver.task, pool.data
+    if recipe.model != solver.config or [part.name for part in recipe.stages] != list(solver.card.stages):
+        raise ConfigError(f"This {name} was not built with this recipe. Build it anew: build(kind, recipe, pool).")
+    if (own.system, own.statistics, own.n_environments) != (data.system, data.statistics, pool.task.n_environments):
+        raise ConfigError(
+            f"This {name} was built for other data: its {own.system.name} has mean {own.statistics.mean} and spread "
+            f"{own.statistics.std} in {own.n_environments} environments, the {data.system.name} of the pool "
+            f"{data.statistics.mean}, {data.statistics.std} and {pool.task.n_environments}. Build it with this pool."
+        )
 
 
 def _fit_stage(
@@ -233,7 +248,7 @@ def _fit_stage(
         stage.settings = with_budget(stage, recipe, part, budget)
     precision = part.precision if context.device.type == "cuda" else "fp32"
     context = dataclasses.replace(context, record=part.name not in solver.card.unrecorded, precision=precision)
-    with tf32(context.device):
+    with tf32(context.device), single_precision():
         return run_stage(stage, folder / part.name, context)
 
 
@@ -244,7 +259,7 @@ def with_budget(stage: FitStage, recipe: Recipe, part: StageRecipe, budget: Tota
         own = Budget(seconds=amount)
     else:
         per_step = {"steps": 1.0, "samples": float(part.training.batch)}.get(budget.unit) or step_flops(stage)
-        own = Budget(steps=max(1, round(amount / per_step)))
+        own = Budget(steps=max(1, int(amount / per_step * (1 + 1e-9))))  # rather a step too few
     return dataclasses.replace(stage.settings, budget=own)
 
 
@@ -261,7 +276,7 @@ def step_flops(stage: FitStage) -> float:
 
 def build(solver: type[Baseline], recipe: Recipe, pool: Pool, seed: int = 0) -> Baseline:
     """A fresh solver whose initial weights depend on the seed and its name only."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), single_precision():
         torch.manual_seed(derive_seed(seed, solver.card.name, "weights"))
         made = solver(recipe.model, pool.task)
     return made.to(pool.data.fields["train"].device)

@@ -123,7 +123,9 @@ class Mpp(Baseline):
                 f"The published weights of MPP have {N_OFFICIAL} fields of their own; this network was built for "
                 f"{self.config.n_official}. Set n_official to {N_OFFICIAL}."
             )
-        return load_official(self.net, path, convert=append_fields)
+        report = load_official(self.net, path, convert=append_fields)
+        self.start = report.source
+        return report
 
     @classmethod
     def check_official(cls, path: Path) -> str:

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import CheckpointError
+from pdejepa.core.files import sha256_file
 from pdejepa.stages.weights import first_not_finite, read_weights
 
 PICKLES = (".pth", ".pt", ".tar", ".bin")
@@ -50,6 +51,7 @@ class Report:
     loaded: tuple[str, ...]
     reinitialised: tuple[str, ...]
     skipped: tuple[str, ...]
+    source: str = ""  # hash of the file
 
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} tensors loaded"]
@@ -88,7 +90,8 @@ def load_official(
     with torch.no_grad():
         for name, value in chosen.items():
             ours[name].copy_(value)
-    return Report(tuple(chosen), tuple(n for n in ours if n not in chosen), tuple(n for n in theirs if n not in ours))
+    kept, skipped = (tuple(n for n in a if n not in b) for a, b in ((ours, chosen), (theirs, ours)))
+    return Report(tuple(chosen), kept, skipped, sha256_file(Path(path)))
 
 
 def _fitted(name: str, theirs: Tensor, own: Tensor, convert: Convert | None) -> Tensor | None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -135,12 +134,13 @@ class Poseidon(Baseline):
         return torch.stack(frames, 1) if frames else u_hist[:, :0]
 
     # ---- published weights ---------------------------------------------------------------------------------------
-    def load_official(self, path: str | os.PathLike[str], reinit: Literal["always", "mismatch"] = "always") -> Report:
+    def load_official(self, path: str | os.PathLike[str], takes_ends: bool = False) -> Report:
         """Weights of Poseidon-T.  What reads and writes channels keeps its random start: theirs are density, velocity
-        and pressure.  reinit="mismatch" takes it over where the number of channels happens to be equal."""
-        if reinit == "always":
-            return load_official(self.net, path, fresh=ENDS)
-        return load_official(self.net, path, may_differ=ENDS)
+        and pressure.  takes_ends: take it over where the number of channels happens to be equal."""
+        fresh, may_differ = ((), ENDS) if takes_ends else (ENDS, ())
+        report = load_official(self.net, path, fresh=fresh, may_differ=may_differ)
+        self.start = report.source
+        return report
 
     @classmethod
     def check_official(cls, path: Path) -> str:

@@ -18,7 +18,7 @@ from pdejepa import baselines
 from pdejepa.baselines.base import Baseline, check_recipe
 from pdejepa.baselines.task import Task
 from pdejepa.core.config import load_config, to_dict
-from pdejepa.core.device import pick_device
+from pdejepa.core.device import pick_device, single_precision
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import read_json, sha256_file, write_json
 from pdejepa.data.plan import build_system
@@ -58,7 +58,8 @@ class Saved:
         )
         kind = baselines.get(self.solver)
         sizes = load_config(type(kind.recipe(self.recipe, task).model), defaults=self.model)
-        with torch.random.fork_rng(devices=[]), torch.device(device):  # initial weights are drawn and thrown away
+        # Initial weights are drawn and thrown away.
+        with torch.random.fork_rng(devices=[]), torch.device(device), single_precision():
             return kind(sizes, task)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from pdejepa.compare.published import METHOD
 from pdejepa.compare.records import error, named
 from pdejepa.compare.report import groups
 from pdejepa.core.files import write_aside
+
+BESIDE = ((5, 4), (5, -10), (5, 13), (5, -19), (-40, 4))  # where a name may stand, in points from its point
 
 
 def plot(records: list[dict[str, Any]], path: Path) -> None:
@@ -31,9 +34,24 @@ def plot(records: list[dict[str, Any]], path: Path) -> None:
         axis.set_title(textwrap.fill(title, 60), fontsize=10)
         axis.set(xlabel="milliseconds per forecast, with adaptation", ylabel="relative L2 error")
         axis.grid(alpha=0.3, which="both", lw=0.4)
+    figure.draw_without_rendering()  # before it nobody knows where things are
+    for axis in axes[0]:
+        _part(axis.texts)
     with write_aside(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)
     plt.close(figure)
+
+
+def _part(names: Sequence[Any]) -> None:
+    """Move names that lie on one another to other places beside their points."""
+    placed: list[Any] = []
+    for name in names:
+        for place in BESIDE:
+            name.set_position(place)
+            box = name.get_window_extent()
+            if not any(box.overlaps(other) for other in placed):
+                break
+        placed.append(box)
 
 
 def _point(axis: Any, r: dict[str, Any], group: list[dict[str, Any]]) -> None:
@@ -42,7 +60,7 @@ def _point(axis: Any, r: dict[str, Any], group: list[dict[str, Any]]) -> None:
     cost = r["ms_per_forecast"] + (r["ms_per_adaptation"] if r["adapts"] == "gradient" else 0.0)
     test, ood = error(r, "test"), error(r, "ood")
     axis.loglog(cost, test, "o", color=colour)
-    axis.annotate(named(r, group), (cost, test), textcoords="offset points", xytext=(5, 4), fontsize=8)
+    axis.annotate(named(r, group), (cost, test), textcoords="offset points", xytext=BESIDE[0], fontsize=8)
     if ood is not None:
         axis.loglog([cost, cost], [test, ood], "-", color=colour, lw=0.7, alpha=0.5)
         axis.loglog(cost, ood, "o", color=colour, fillstyle="none")

@@ -16,6 +16,7 @@ from pdejepa.baselines.pool import Pool
 from pdejepa.compare.entries import CARDS, NAMES, Entry, make
 from pdejepa.compare.records import read_record
 from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.forecast.train import commit
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Comparison:
     recipe: str = "fast"
     seeds: int = 1
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
+    commit: str = dataclasses.field(default_factory=commit)  # of the code that runs, so asked before hours of training
 
     def name(self, solver: str, seed: int) -> str:
         return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.seconds:g}s-s{seed}"

@@ -7,7 +7,8 @@ One table: one system, size of data, budget and device, and one data set, or the
 
 from __future__ import annotations
 
-import math
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ NUMBERS = (
 )
 WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
 ERRORS = ("rel_l2", "rel_l2_joint", "tail")
-OPTIONAL_WORDS, OPTIONAL_ERRORS = ("commit", "data_hash"), ("repeat_first", "blind")
+OPTIONAL_WORDS = ("commit", "data_hash")
+OPTIONAL_ERRORS = ("repeat_first", "blind", "n", "n_diverged", "tail_from")
 ASKED = ("system", "solver", "recipe", "size", "budget_seconds", "seed")  # what the name of a record promises
 
 
@@ -59,11 +61,12 @@ def _fault(plain: dict[str, Any]) -> str:
         return "no errors of test"
     told = {split: part if isinstance(part, dict) else {} for split, part in errors.items()}
     found = {f"{split} {key}": part.get(key) for split, part in told.items() for key in ERRORS}
-    found |= {f"{split} {key}": part.get(key) or 0.0 for split, part in told.items() for key in OPTIONAL_ERRORS}
+    found |= {f"{split} {key}": part.get(key) or 0 for split, part in told.items() for key in OPTIONAL_ERRORS}
     found |= {key: plain.get(key) for key in NUMBERS}
-    found |= steps if isinstance(steps, dict) else {"steps": None}
+    found |= {f"steps of {stage}": n for stage, n in steps.items()} if isinstance(steps, dict) else {"steps": None}
     bad = [name for name, value in found.items() if not _is_number(value)]
-    bad += [] if isinstance(plain.get("seed"), int) else ["seed"]
+    bad += [] if type(plain.get("seed")) is int and plain["seed"] >= 0 else ["seed"]
+    bad += [f"the name of a split, {name[:40]!r}," for name in told if not re.fullmatch(r"\w+", name, re.ASCII)]
     bad += [] if bad or plain["budget_seconds"] > 0 else ["budget_seconds"]
     words = {key: plain.get(key) for key in WORDS} | {key: plain.get(key) or "" for key in OPTIONAL_WORDS}
     bad += [key for key, value in words.items() if not isinstance(value, str) or not value.isprintable()]
@@ -72,7 +75,7 @@ def _fault(plain: dict[str, Any]) -> str:
 
 def _is_number(value: Any) -> bool:
     """Finite and not negative; JSON as Python reads it may also hold NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:

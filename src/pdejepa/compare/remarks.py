@@ -16,7 +16,7 @@ TOLERANCE = 0.1  # of the seconds of a budget
 
 def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
     """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
-    about = (_standing, _over_seeds, _overdrawn, _starved, _commits)
+    about = (_standing, _over_seeds, _diverged, _overdrawn, _starved, _tails, _commits)
     found = [sentence for sentences in about for sentence in sentences(group)]
     found += _devices(group[0], records)
     return found + [sentence for sentences in (_method, _blind, _fitted, _tiny) for sentence in sentences(group)]
@@ -128,6 +128,26 @@ def _overdrawn(group: list[dict[str, Any]]) -> list[str]:
     off = [r for r in group if abs(r["seconds"] / r["budget_seconds"] - 1) > TOLERANCE]
     words = ", ".join(f"{named(r, group)} {r['seconds']:.3g} s" for r in off)
     return [f"More than {TOLERANCE:.0%} beside the budget: {words}."] if off else []
+
+
+def _diverged(group: list[dict[str, Any]]) -> list[str]:
+    """Whose forecasts did not stay finite: an error of 100 % may be better than what others have."""
+    words = []
+    for r in group:
+        parts = {split: part for split, part in r["errors"].items() if part.get("n_diverged")}
+        told = ", ".join(f"{part['n_diverged']} of {part.get('n', '?')} on {split}" for split, part in parts.items())
+        words += [f"{named(r, group)} {told}"] if parts else []
+    return [f"Forecasts that diverged count as 100%: {'; '.join(words)}."] if words else []
+
+
+def _tails(group: list[dict[str, Any]]) -> list[str]:
+    """Whether tails begin at one frame: it depends on the longest history of all solvers, which may change."""
+    first: dict[int, list[str]] = {}
+    for r in group:
+        if (frame := r["errors"]["test"].get("tail_from")) is not None:
+            first.setdefault(frame, []).append(named(r, group))
+    words = "; ".join(f"frame {frame}: {', '.join(first[frame])}" for frame in sorted(first))
+    return [f"Tails begin at different frames, so they do not compare. {words}."] if len(first) > 1 else []
 
 
 def _commits(group: list[dict[str, Any]]) -> list[str]:

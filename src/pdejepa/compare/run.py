@@ -40,13 +40,12 @@ from pdejepa.compare.entries import CARDS, Entry, longest_history
 from pdejepa.compare.plan import Comparison, Turn, forecasters, records_before
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
 from pdejepa.compare.records import ASKED, read_record
-from pdejepa.compare.trials import clear, trial, trial_seconds, trials_file, trials_of
+from pdejepa.compare.trials import clear, keep_trials, trial, trial_seconds, trials_of
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.data.plan import build_system
 from pdejepa.evaluate.published import metric_of
-from pdejepa.forecast.train import commit
 from pdejepa.systems.structure import SIZES
 
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
@@ -144,6 +143,8 @@ def _tried(turn: Turn, path: Path, say: Callable[[str], object]) -> dict[str, An
         raise
     except PdejepaError as error:
         say(f"{title}: {error}")
+    except OSError as error:
+        say(f"{title}: {error.strerror or error} ({error.filename}); it is left out.")
     except torch.OutOfMemoryError:
         say(f"{title}: out of memory on {plan.device}; it is left out.")
     except Exception:  # a mistake of ours
@@ -202,7 +203,7 @@ def _where(turn: Turn) -> dict[str, Any]:
     return {
         "device": device_name(turn.plan.device),
         "torch": torch.__version__,
-        "commit": commit(),
+        "commit": turn.plan.commit,
         "data_hash": turn.pool.data.hash,
     }
 
@@ -214,7 +215,7 @@ def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, A
     """
     trials, budget = trials_of(turn), TotalBudget("seconds", turn.plan.seconds)
     while good := [one for one in trials if one["score"] is not None]:
-        write_json(trials_file(turn), trials)
+        keep_trials(turn, trials)
         best = min(good, key=lambda one: one["score"])
         entry = turn.entry()
         clear(turn.plan.device)

@@ -1,11 +1,13 @@
 """Which learning rate a competitor trains with: three short trials, done once, decide.
 
-    runs/combined-fno-fast-paper-180s-s0.trials       [{factor, score}, ...]; score None: it diverged with that rate
+    runs/combined-fno-fast-paper-180s-s0.trials       {data_hash, device, trials: [{factor, score}, ...]}
+
+A score of None: it diverged with that rate.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ import torch
 
 from pdejepa.baselines.fit import TotalBudget
 from pdejepa.compare.plan import Turn, records_before
-from pdejepa.core.device import device_name, free_memory
+from pdejepa.core.device import device_name, forget_memory, free_memory
 from pdejepa.core.errors import NumericalError
+from pdejepa.core.files import read_json, write_json
 
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
@@ -24,28 +27,42 @@ TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third 
 
 def trials_of(turn: Turn) -> list[dict[str, Any]]:
     """The trials of a competitor: those done before, or new ones."""
-    return _kept(trials_file(turn)) or _trials_before(turn) or _trials(turn)
+    return _kept(turn) or _trials_before(turn) or _trials(turn)
 
 
 def trials_file(turn: Turn) -> Path:
     return turn.folder.with_name(f"{turn.folder.name}.trials")
 
 
-def _kept(path: Path) -> list[dict[str, Any]]:
-    """Trials that were done before; [] if there are none, or the file is damaged."""
+def keep_trials(turn: Turn, trials: list[dict[str, Any]]) -> None:
+    write_json(trials_file(turn), {**_place(turn), "trials": trials})
+
+
+def _place(turn: Turn) -> dict[str, str]:
+    """Where trials hold: on other data or another device they would end otherwise."""
+    return {"data_hash": turn.pool.data.hash, "device": device_name(turn.plan.device)}
+
+
+def _kept(turn: Turn) -> list[dict[str, Any]]:
+    """Trials that were done before; [] if there are none, of other data or another device, or the file is damaged."""
     try:
-        return _checked(json.loads(path.read_text()))
+        found = read_json(trials_file(turn))
     except (OSError, ValueError):
         return []
+    if not isinstance(found, dict) or any(found.get(key) != value for key, value in _place(turn).items()):
+        return []
+    return _checked(found.get("trials"))
 
 
 def _checked(trials: Any) -> list[dict[str, Any]]:
-    """Trials as they should be, or []."""
+    """Trials as they should be, one for each factor, or []."""
     try:
-        numbers = [one["factor"] for one in trials] + [one["score"] or 0.0 for one in trials]
+        factors, scores = ([one[key] for one in trials] for key in ("factor", "score"))
+        is_good = len(factors) == len(FACTORS) and all(map(math.isclose, factors, FACTORS))
+        is_good = is_good and all(score is None or 0 <= score < math.inf for score in scores)
     except (TypeError, KeyError):
         return []
-    return trials if all(isinstance(number, int | float) for number in numbers) else []
+    return trials if is_good else []
 
 
 def trial_seconds(budget: float) -> float:
@@ -86,5 +103,4 @@ def trial(turn: Turn, factor: float, budget: TotalBudget) -> float | None:
 def clear(device: torch.device) -> None:
     """Free what nobody holds any more, and count memory anew."""
     free_memory()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    forget_memory(device)

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -88,9 +89,27 @@ def tf32(device: torch.device) -> Iterator[None]:
 @contextlib.contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Products and convolutions in true float32, whatever the process has switched on for training."""
-    if device.type != "cuda":
+    with torch.autocast(device.type, enabled=False), single_precision():
+        if device.type != "cuda":
+            yield
+            return
+        with _no_tf32():
+            yield
+
+
+@contextlib.contextmanager
+def single_precision() -> Iterator[None]:
+    """New tensors are float32, whatever the default of the process is."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
         yield
-        return
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _no_tf32() -> Iterator[None]:
     matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
@@ -102,10 +121,22 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def used_memory(device: torch.device) -> int:
-    """The most memory used so far, in bytes: on the GPU, or of this process."""
+    """The most memory used since the start or `forget_memory`, in bytes: on the GPU, or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    with contextlib.suppress(OSError, StopIteration, ValueError):  # Linux has a peak that can be forgotten
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_memory(device: torch.device) -> None:
+    """Count the most memory used anew, where that can be done."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
 
 
 def free_memory() -> None:

@@ -23,7 +23,7 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """The same as Markdown; what came from a file is nothing but text."""
-    lines = [head, ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
+    lines = [[escaped(cell) for cell in head], ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

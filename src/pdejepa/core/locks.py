@@ -44,21 +44,23 @@ def lock(
     slice_: tuple[int, int] | None = None,
     wait: bool = True,
     say: Say = _to_stderr,
+    option: str = "",
 ) -> Iterator[None]:
     """Hold `directory` (made if missing) for writing, wholly or only slice `(i, n)` of it.
 
-    If someone else holds it: say who, once, and wait; or with `wait=False` raise ResourceError. Do not take
-    the same lock twice in one process: the second would wait for the first.
+    If someone else holds it: say who, once, and wait; or with `wait=False` raise ResourceError. `option` is the
+    one by which a user decides between the two, if there is one. Do not take the same lock twice in one process:
+    the second would wait for the first.
     """
     folder = Path(directory)
     whole = folder / ".lock"
     with contextlib.ExitStack() as stack:
         if slice_ is None:
-            stack.enter_context(_held(whole, fcntl.LOCK_EX, folder, wait, say))
+            stack.enter_context(_held(whole, fcntl.LOCK_EX, folder, wait, say, option))
         else:
             own = folder / f".lock.{slice_[0]}-of-{slice_[1]}"
-            stack.enter_context(_held(whole, fcntl.LOCK_SH, folder, wait, say))
-            stack.enter_context(_held(own, fcntl.LOCK_EX, folder, wait, say))
+            stack.enter_context(_held(whole, fcntl.LOCK_SH, folder, wait, say, option))
+            stack.enter_context(_held(own, fcntl.LOCK_EX, folder, wait, say, option))
         yield
 
 
@@ -97,11 +99,11 @@ class _Holder:
 
 
 @contextlib.contextmanager
-def _held(path: Path, kind: int, folder: Path, wait: bool, say: Say) -> Iterator[None]:
+def _held(path: Path, kind: int, folder: Path, wait: bool, say: Say, option: str) -> Iterator[None]:
     """Hold one lock file. Closing the descriptor, by us or by the kernel, lets go of it."""
     descriptor = _open(path, folder)
     try:
-        _acquire(descriptor, kind, path, folder, wait, say)
+        _acquire(descriptor, kind, path, folder, wait, say, option)
         if kind == fcntl.LOCK_EX:
             _sign(descriptor, _Holder.here().to_bytes())
         try:
@@ -125,17 +127,17 @@ def _open(path: Path, folder: Path) -> int:
         ) from error
 
 
-def _acquire(descriptor: int, kind: int, path: Path, folder: Path, wait: bool, say: Say) -> None:
+def _acquire(descriptor: int, kind: int, path: Path, folder: Path, wait: bool, say: Say, option: str) -> None:
     try:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             who = str(_find_holder(path, folder) or "Another process")
             if not wait:
-                raise ResourceError(
-                    f"{who} is writing {folder}. Try again later, or without --no-wait to wait for it."
-                ) from None
-            say(f"{who} is writing {folder}. Waiting; use --no-wait to leave instead.")
+                other = f", or without {option} to wait for it" if option else ""
+                raise ResourceError(f"{who} is writing {folder}. Try again later{other}.") from None
+            other = f"use {option} to leave instead" if option else "Ctrl-C leaves"
+            say(f"{who} is writing {folder}. Waiting; {other}.")
             fcntl.flock(descriptor, kind)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:

@@ -93,7 +93,8 @@ class _Run:
         begun = time.monotonic()
         self._refuse_foreign_folder()
         is_alone = self.of == 1
-        with lock(self.root, None if is_alone else (self.number, self.of), self.plan.config.wait, self.say):
+        part = None if is_alone else (self.number, self.of)
+        with lock(self.root, part, self.plan.config.wait, self.say, "--no-wait"):
             self._prepare(is_alone)
             self._make(self._verify())
             if is_alone:

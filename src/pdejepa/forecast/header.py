@@ -20,6 +20,7 @@ import torch
 
 from pdejepa import __version__
 from pdejepa.core.config import load_config, to_dict
+from pdejepa.core.device import single_precision
 from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
 from pdejepa.data.plan import Switch, build_system
 from pdejepa.models.amplitude import check_scaling
@@ -88,7 +89,8 @@ class Header:
             system = build_system(self.system, "paper", dict(self.switches))
             self._compare(system)
             statistics = _statistics(self.statistics, system, self.model.encoder.width)
-            with torch.random.fork_rng(devices=[]), torch.device(device):  # initial weights are drawn and thrown away
+            # Initial weights are drawn and thrown away.
+            with torch.random.fork_rng(devices=[]), torch.device(device), single_precision():
                 return Surrogate(system, self.model, self.variant, statistics, self.history)
         except UsageError as error:
             raise CheckpointError(f"The model described cannot be built: {error}") from None

@@ -55,7 +55,8 @@ class Statistics:
 
     def moments(self, ndim: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the channels as tensors (C,1..) that broadcast over *grid."""
-        mean, std = (torch.tensor(v, device=device).reshape(-1, *[1] * ndim) for v in (self.mean, self.std))
+        both = torch.tensor((self.mean, self.std), dtype=torch.float32, device=device)  # (2,C)
+        mean, std = both.reshape(2, -1, *[1] * ndim)
         return mean, std
 
     def to_dict(self) -> dict[str, Any]:

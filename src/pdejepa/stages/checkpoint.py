@@ -20,7 +20,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -62,6 +62,7 @@ class Snapshot:
 class StageFolder:
     """The folder of one stage.  One process writes at a time; the lock of the run folder sees to that."""
 
+    fate: ClassVar[str] = "saved. Continue with the same command"  # of what was trained, when it is stopped
     root: Path
     keep: int = 2
     say: Say = silent

@@ -69,7 +69,10 @@ def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
         try:
             training.prepare(request)
             training.run(request)
-            return training.finish()
+            result = training.finish()
+            if agree([request.is_set])[0]:  # in the last step, or while it was judged
+                raise Interrupted(f"Stopping after {stage.name}; {store.fate}.")
+            return result
         except KeyboardInterrupt:
             latest = store.latest()
             rest = f"the latest checkpoint is {latest}" if latest else "nothing was saved yet"
@@ -149,10 +152,7 @@ class _Training:
                     self._save(is_better)
                 bar.advance()
                 if should_stop and not is_last:
-                    rest = "saved. Continue with the same command"
-                    if isinstance(self.store, Scratch):
-                        rest = "it was kept in memory only. The same command begins it anew"
-                    raise Interrupted(f"Stopping after step {self.done:,}; {rest}.")
+                    raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
 
     def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from pdejepa.stages.checkpoint import Snapshot, StageFolder, Tensors
 
@@ -16,6 +16,7 @@ from pdejepa.stages.checkpoint import Snapshot, StageFolder, Tensors
 class Scratch(StageFolder):
     """Best and final weights, where they were computed; nothing that a resume would need."""
 
+    fate: ClassVar[str] = "it was kept in memory only. The same command begins it anew"
     held: dict[str, Snapshot] = field(default_factory=dict)
     done: dict[str, Any] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ import torch
 
 import pdejepa
 from pdejepa import systems
-from pdejepa.baselines import NAMES, get
+from pdejepa.baselines import NAMES, get, saved
 from pdejepa.baselines.base import Baseline, Recipe
 from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit
 from pdejepa.baselines.fno import Fno
@@ -173,6 +173,52 @@ def test_left_over_trajectories_have_support_too() -> None:
     others = found.support("train", rows, 1, torch.full((11, 1), 0.999))[:, 0]
     assert not bool((others == rows).any())
     assert torch.equal(found.environment["train"][others], found.environment["train"])
+
+
+def test_a_solver_is_trained_on_what_it_was_built_for(tmp_path: Path) -> None:
+    made = recipe()
+    other = build_pool(systems.get("heat", n_points=64), {"train": 10, "valid": 5}, CPU)
+    for wrong in (other, pool(1)):
+        with pytest.raises(ConfigError, match="This FNO was built for other data: its combined has mean"):
+            fit(build(Fno, made, pool()), made, wrong, tmp_path / "run", FIVE)
+    for mine in (get("lns").recipe("tiny", pool().task), Fno.recipe("fast", pool().task)):
+        with pytest.raises(ConfigError, match="This FNO was not built with this recipe"):
+            fit(build(Fno, made, pool()), mine, pool(), tmp_path / "run", FIVE)
+    assert not (tmp_path / "run").exists()
+
+
+def test_published_weights_are_another_start(tmp_path: Path) -> None:
+    made = recipe()
+    train(tmp_path / "run")
+    solver = build(Fno, made, pool())
+    solver.start = "a" * 64  # as after load_official
+    with pytest.raises(ConfigError, match=r"begun with something else: start random weights -> a{64}"):
+        fit(solver, made, pool(), tmp_path / "run", FIVE)
+    plain = json.loads((tmp_path / "run/solver.json").read_text())
+    del plain["asked"]["start"]  # an earlier version
+    (tmp_path / "run/solver.json").write_text(json.dumps(plain))
+    train(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("name", "steps"), [("fno", 4), ("cape", 4), ("cape", 10), ("lns", 7)])
+def test_few_steps_are_not_exceeded(name: str, steps: int, tmp_path: Path) -> None:
+    kind = get(name)
+    made = kind.recipe("tiny", pool().task)
+    report = fit(build(kind, made, pool()), made, pool(), tmp_path / "run", TotalBudget("steps", steps))
+    assert steps - len(report) < sum(part["steps"] for part in report.values()) <= steps
+
+
+def test_networks_are_single_precision_whatever_is_the_default(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        solver = train(tmp_path / "run")
+        saved.save(solver, tmp_path / "saved", "tiny")
+        loaded = saved.load(tmp_path / "saved", "cpu")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {p.dtype for p in (*solver.parameters(), *loaded.parameters())} == {torch.float32}
+    again = train(tmp_path / "again")
+    assert all(torch.equal(a, b) for a, b in zip(solver.parameters(), again.parameters(), strict=True))
 
 
 # ---- scores, and what a stage is told ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pdejepa.baselines import get
+from pdejepa.baselines import NAMES, get
 from pdejepa.baselines.base import Baseline
 from pdejepa.baselines.solver import Answer, forecast
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
@@ -96,3 +96,22 @@ def test_values_beyond_every_bound() -> None:
     assert answer.fields.isnan().flatten(2).all(2).sum(1).tolist() == [0, 2, 1, 0]
     torch.testing.assert_close(answer.fields[:, 2], (new * std + mean)[:, 0])
     assert torch.equal(answer.fields[:, :2], U[:, :2])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get(name).card.is_forecaster])
+def test_forecasts_do_not_depend_on_what_the_process_has_switched_on(name: str) -> None:
+    """Neither mixed precision, as inside somebody's training, nor another type of new tensors."""
+
+    def fields() -> torch.Tensor:
+        return ask(name, generator=torch.Generator().manual_seed(0)).fields
+
+    expected = fields()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(fields(), expected)
+    solver = made(name)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = forecast(solver, U[:, :2], XI, 2, SUPPORT, torch.Generator().manual_seed(0)).fields
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)

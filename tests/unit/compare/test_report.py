@@ -204,3 +204,27 @@ def test_a_report_takes_no_options_of_a_comparison(tmp_path: Path, capsys: pytes
     for words in (["--solvers", "all"], ["--budget", "3min"], ["--out", "x"], ["--device", "cpu"]):
         assert main(["compare", "--report", str(tmp_path), *words]) == 2
         assert f"drop {words[0]}." in " ".join(capsys.readouterr().err.split())
+
+
+def test_who_diverged_is_named() -> None:
+    """100 % may be less than the error of a solver that stayed finite."""
+    one = record("mpp", 1.0)
+    one["errors"]["test"]["n_diverged"] = 2
+    assert "Forecasts that diverged count as 100%: MPP 2 of 3 on test." in cautions([one, record("fno", 0.1)])
+
+
+def test_tails_that_begin_elsewhere_are_told_apart() -> None:
+    records = [record("fno", 0.1), record("cape", 0.1)]
+    for one, frame in zip(records, (5, 10), strict=True):
+        one["errors"]["test"]["tail_from"] = frame
+    assert "Tails begin at different frames, so they do not compare. frame 5: FNO; frame 10: CAPE." in cautions(records)
+    records[1]["errors"]["test"]["tail_from"] = 5
+    assert cautions(records) == []
+
+
+def test_one_record_has_its_own_picture(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(record("fno", 0.1)))
+    (tmp_path / "compare.png").write_text("that of the folder")
+    assert main(["compare", "--report", str(tmp_path / "a.json")]) == 0
+    assert (tmp_path / "compare.png").read_text() == "that of the folder"
+    assert (tmp_path / "a.png").exists()

@@ -55,7 +55,7 @@ def test_who_diverges_after_its_trial_takes_the_next_rate(turn: Turn, monkeypatc
     _, report, factor, known = run._trained(turn)
     assert factor == pytest.approx(1 / 3)
     assert [one["score"] for one in known] == [pytest.approx(3.0), None, None]
-    assert json.loads(trials.trials_file(turn).read_text()) == known  # the same command does not repeat it
+    assert json.loads(trials.trials_file(turn).read_text())["trials"] == known  # the same command does not repeat it
     assert report["fit"]["score"] == pytest.approx(3.0)
     monkeypatch.setattr(Wild, "stays_finite_below", {90.0: 0.0})
     with pytest.raises(ConfigError, match=r"^fno diverged with all three learning rates, so it is left out"):
@@ -78,8 +78,39 @@ def test_the_same_trials_are_not_run_twice(
     assert trials.trials_of(turn) == (found if is_taken else NEW)
 
 
-@pytest.mark.parametrize("text", ["[", "3", '[{"factor": 1.0}]', '[{"factor": "x", "score": 1.0}]', "[[]]"])
-def test_damaged_trials_are_run_again(text: str, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(turn: Turn, monkeypatch: pytest.MonkeyPatch, scores: Any = (3.0, 1.0, None), **changes: Any) -> bool:
+    """Whether trials with these scores are taken from a file; `changes` replace what else it tells."""
+    found = [{"factor": factor, "score": score} for factor, score in zip(trials.FACTORS, scores, strict=True)]
+    trials.keep_trials(turn, found)
+    file = trials.trials_file(turn)
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    monkeypatch.setattr(trials, "_trials", lambda _: NEW)
+    return trials.trials_of(turn) == found
+
+
+def test_trials_are_kept(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kept(turn, monkeypatch)
+
+
+@pytest.mark.parametrize("change", [{"data_hash": "b" * 64}, {"device": "a GPU"}])
+def test_trials_of_other_data_are_run_again(
+    change: dict[str, str], turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not kept(turn, monkeypatch, **change)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [[], 3, [{"factor": 1.0}], [[]], [{"factor": factor, "score": "x"} for factor in trials.FACTORS]]
+    + [[{"factor": factor, "score": value} for factor in trials.FACTORS] for value in (float("nan"), -1.0)]
+    + [[{"factor": 0.0, "score": 1.0}] * 3, [{"factor": 1.0, "score": 1.0}]],
+)
+def test_damaged_trials_are_run_again(damaged: Any, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not kept(turn, monkeypatch, trials=damaged)
+
+
+@pytest.mark.parametrize("text", ["[", "3", "[]", "null"])
+def test_a_damaged_file_of_trials_is_written_anew(text: str, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     trials.trials_file(turn).parent.mkdir()
     trials.trials_file(turn).write_text(text)
     monkeypatch.setattr(trials, "_trials", lambda _: NEW)

@@ -86,6 +86,14 @@ def test_a_training_in_memory_that_is_stopped_begins_anew(tmp_path: Path) -> Non
     assert said == ["Starting toy anew: nothing was saved yet. 8 steps are repeated."]
 
 
+def test_a_stop_in_the_last_step_is_not_forgotten(plain: Path, tmp_path: Path) -> None:
+    """The stage is finished then, but others would follow."""
+    with pytest.raises(Interrupted, match=r"^Stopping after toy; saved\. Continue with the same command\.$"):
+        train(tmp_path / "toy", Toy(disturb={23: lambda _: signal.raise_signal(signal.SIGINT)}))
+    assert result(tmp_path / "toy") == result(plain)
+    assert train(tmp_path / "toy")["steps"] == 24
+
+
 def test_equal_runs_give_equal_files(plain: Path, tmp_path: Path) -> None:
     train(tmp_path / "toy", Toy(settings(save_every=0)))
     assert result(tmp_path / "toy") == result(plain)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+LONGEST_S = 1e8  # three years
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
@@ -58,6 +60,8 @@ def compare(
     from pdejepa.compare.report import markdown
 
     places, missing = [Path(name) for name in systems], []
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out must be a folder; {out} is a file.")
     if not report:
         read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
         recipe = recipe or ("tiny" if size == "tiny" else "fast")
@@ -66,7 +70,7 @@ def compare(
     records = read_records(places)
     if not records:
         raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
-    picture = (places[0] if places[0].is_dir() else places[0].parent) / "compare.png"
+    picture = places[0] / "compare.png" if places[0].is_dir() else places[0].with_suffix(".png")
     plot(records, picture)
     if write is not None:
         write_between(write, "compare", markdown(records))
@@ -111,7 +115,7 @@ def _seconds(text: str) -> float:
     from pdejepa.core.errors import UsageError
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)?", text.strip().lower(), re.ASCII)
-    if match is None or float(match[1]) <= 0:
+    if match is None or not 0 < float(match[1]) < LONGEST_S:
         raise UsageError(f"--budget must be a time such as 20s, 3min or 1h; got {text!r}.")
     return float(match[1]) * {"min": 60.0, "m": 60.0, "h": 3600.0}.get(match[2] or "s", 1.0)
 
