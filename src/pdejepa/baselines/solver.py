@@ -72,6 +72,16 @@ def forecast(
     return Answer(torch.cat((seen, fields.to(seen.device)), 1), first_bad.cpu(), adapted - begun, done - adapted)
 
 
+def encode(solver: Baseline, u: Any) -> Tensor:
+    """Representations (B,T',N,D) of trajectories u (B,T,C,*grid) in physical units, for solvers that have any."""
+    _check_solver(solver)
+    device = solver.xi_mean.device
+    values = trajectories(solver.task.system, u).to(device)
+    mean, std = solver.task.statistics.moments(solver.task.ndim, device)
+    with torch.no_grad(), full_precision(device), without_new_code(device):
+        return solver.encode((values - mean) / std)
+
+
 def _told(
     solver: Baseline, given: dict[str, Tensor], mean: Tensor, std: Tensor
 ) -> tuple[dict[str, Tensor], Tensor]:
@@ -89,13 +99,17 @@ def _told(
 
 
 # ---- what was given ----------------------------------------------------------------------------------------------
-def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tensor]:
-    """u and, if they are given, xi and support in the types and shapes that solvers expect."""
+def _check_solver(solver: Any) -> None:
     if not isinstance(solver, Baseline):
         raise ConfigError(
-            f"forecast takes a published solver, see pdejepa.baselines; got a {type(solver).__name__}. "
-            "A model of PDE-JEPA has its own: model.forecast(u0, xi)."
+            f"Expected a published solver, see pdejepa.baselines; got a {type(solver).__name__}. A model of PDE-JEPA "
+            "has its own calls: model.forecast(u0, xi), model.encode(u)."
         )
+
+
+def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tensor]:
+    """u and, if they are given, xi and support in the types and shapes that solvers expect."""
+    _check_solver(solver)
     card, system = solver.card, solver.task.system
     if not card.is_forecaster:
         raise ConfigError(f"{card.title} makes representations only; it does not forecast.")

@@ -10,7 +10,7 @@ import torch
 
 from pdejepa.baselines import NAMES, get
 from pdejepa.baselines.base import Baseline
-from pdejepa.baselines.solver import Answer, forecast
+from pdejepa.baselines.solver import Answer, encode, forecast
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
 from tests.unit.baselines.token_solvers import parameters, rough, shaken, task_of
 from tests.unit.forecast import tiny
@@ -73,7 +73,7 @@ def test_what_is_missing() -> None:
 
 
 def test_models_of_ours_have_their_own() -> None:
-    with pytest.raises(ConfigError, match=r"takes a published solver.*got a Forecaster.*model\.forecast"):
+    with pytest.raises(ConfigError, match=r"Expected a published solver.*got a Forecaster.*model\.forecast"):
         forecast(tiny.forecaster("heat"), U, XI, 2)  # type: ignore[arg-type]
 
 
@@ -115,3 +115,21 @@ def test_forecasts_do_not_depend_on_what_the_process_has_switched_on(name: str) 
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get(name).card.has_encoder])
+def test_representations_of_physical_fields(name: str) -> None:
+    solver = made(name)
+    mean, std = solver.task.statistics.moments(1, torch.device("cpu"))
+    with torch.no_grad():
+        expected = solver.encode((U - mean) / std)
+    assert torch.equal(encode(solver, U.double().numpy()), expected)
+    with pytest.raises(DataError, match=r"got \(4, 6, 1, 32\)"):
+        encode(solver, U[..., ::2])
+
+
+def test_representations_that_nobody_has() -> None:
+    with pytest.raises(ConfigError, match="FNO has no representations to return"):
+        encode(made("fno"), U)
+    with pytest.raises(ConfigError, match=r"got a int.*model\.encode"):
+        encode(3, U)  # type: ignore[arg-type]
