@@ -212,7 +212,8 @@ def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_fr
 
 def at_least(n: int, u: Tensor) -> Tensor:
     """Frames u (B,T,C,*grid) with the first one repeated in front where there are fewer than n."""
-    return with_lead(u, max(n - u.shape[1], 0))
+    missing = n - u.shape[1]
+    return with_lead(u, missing) if missing > 0 else u
 
 
 def with_lead(u: Tensor, n: int) -> Tensor:
