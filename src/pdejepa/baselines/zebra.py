@@ -112,7 +112,7 @@ class Quantiser(nn.Module):
 
 def residual_vq() -> type[nn.Module]:
     try:
-        made: type[nn.Module] = importlib.import_module("vector_quantize_pytorch").ResidualVQ
+        made: type[nn.Module] = importlib.import_module(Zebra.card.package).ResidualVQ
     except ImportError as error:
         raise ResourceError(
             "Zebra needs the package vector-quantize-pytorch, which is not installed. "
@@ -171,6 +171,7 @@ class Zebra(Baseline):
         stages=("tokenise", "language"),
         is_stochastic=True,
         has_encoder=True,
+        package="vector_quantize_pytorch",
         unrecorded=("tokenise",),  # the quantiser draws random numbers and moves its book in the middle of a step
     )
 

@@ -22,6 +22,7 @@ interrupted begins anew, with the learning rate that was found.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import time
@@ -73,6 +74,9 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, A
     turns = [(seed, name) for seed in range(plan.seeds) for name in able]
     places = [(seed, name, plan.out / f"{plan.name(name, seed)}.json") for seed, name in turns]
     waiting = [name for _, name, path in places if not path.exists()]
+    for name in dict.fromkeys(waiting):
+        if CARDS[name].package and importlib.util.find_spec(CARDS[name].package) is None:
+            say(f'{CARDS[name].title} will be left out, unless you stop and say: pip install "pdejepa[{name}]"')
     pool = _pool(plan, waiting, say) if waiting else None
     known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
     for seed, name, path in places:

@@ -23,7 +23,7 @@ from pdejepa.compare.records import read_record, read_records
 from pdejepa.compare.remarks import cautions
 from pdejepa.compare.report import groups, rows
 from pdejepa.compare.run import compare
-from pdejepa.core.errors import ConfigError, DataError, UsageError
+from pdejepa.core.errors import ConfigError, DataError, Interrupted, UsageError
 from pdejepa.core.files import lock
 from tests.unit.compare.made import record
 
@@ -149,6 +149,21 @@ def test_who_failed_is_told_by_the_exit_code(
     assert "No record of cape on combined (seed 0): see above why." in told.err
     assert "FNO" in told.out
     assert (tmp_path / "combined-fno-fast-paper-180s-s0.json").exists()
+
+
+def test_a_package_that_is_missing_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def stop(*_: Any) -> None:
+        raise Interrupted("here data would be made")
+
+    monkeypatch.setattr(run, "_pool", stop)
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Interrupted):
+        compare(Comparison("combined", ("fno", "zebra"), 180.0, tmp_path), said.append)
+    assert said == ['Zebra will be left out, unless you stop and say: pip install "pdejepa[zebra]"']
 
 
 def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
