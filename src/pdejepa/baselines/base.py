@@ -181,6 +181,10 @@ class Baseline(nn.Module, ABC):
         """Start from a file of weights that others have published; tell what was loaded, and remember it as `start`."""
         raise _no_weights(self.card)
 
+    def _started(self, report: Report) -> Report:
+        self.start = report.source
+        return report
+
     def encode(self, u: Tensor) -> Tensor:
         """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""
         raise ConfigError(f"{self.card.title} has no representations to return.")
@@ -219,11 +223,6 @@ def at_least(n: int, u: Tensor) -> Tensor:
 def with_lead(u: Tensor, n: int) -> Tensor:
     """Frames u (B,T,C,*grid) behind n repetitions of the first one."""
     return torch.cat((u[:, :1].expand(-1, n, *u.shape[2:]), u), 1)
-
-
-def unit_coordinates(grid: tuple[int, ...]) -> Tensor:
-    """Coordinates (ndim,*grid) of the points of a grid, in [0,1)."""
-    return torch.stack(torch.meshgrid(*[torch.arange(n) / n for n in grid], indexing="ij"))
 
 
 def relative_l2(u_hat: Tensor, u: Tensor, floor: float = 0.0) -> Tensor:

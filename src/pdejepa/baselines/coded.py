@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import pad
-from pdejepa.baselines.base import unit_coordinates
-from pdejepa.baselines.spectral import SpectralConv
+from pdejepa.baselines.spectral import SpectralConv, unit_coordinates
 from pdejepa.baselines.task import Task
 from pdejepa.models.decoder import Padding
 

@@ -203,9 +203,7 @@ class Dpot(Baseline):
     # ---- published weights -------------------------------------------------------------------------------------
     def load_official(self, path: str | os.PathLike[str]) -> Report:
         """Start from the published file instead of at random."""
-        report = load_official(self.net, path, idle=("cls_head",), convert=resize_positions)
-        self.start = report.source
-        return report
+        return self._started(load_official(self.net, path, idle=("cls_head",), convert=resize_positions))
 
     @classmethod
     def check_official(cls, path: Path) -> str:

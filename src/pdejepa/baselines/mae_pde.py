@@ -28,20 +28,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import (
-    BUDGETS,
-    Baseline,
-    Recipe,
-    StageRecipe,
-    State,
-    Window,
-    march,
-    relative_l2,
-    unit_coordinates,
-    with_lead,
-)
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2, with_lead
 from pdejepa.baselines.masked import MaskedDecoder, MaskedEncoder, Positions
-from pdejepa.baselines.spectral import SpectralConv
+from pdejepa.baselines.spectral import SpectralConv, unit_coordinates
 from pdejepa.baselines.task import Card, Task
 from pdejepa.baselines.tokens import BlockConfig, Tubelets, choose, init_tokens, pick
 from pdejepa.core.errors import ConfigError

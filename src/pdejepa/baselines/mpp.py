@@ -123,9 +123,7 @@ class Mpp(Baseline):
                 f"The published weights of MPP have {N_OFFICIAL} fields of their own; this network was built for "
                 f"{self.config.n_official}. Set n_official to {N_OFFICIAL}."
             )
-        report = load_official(self.net, path, convert=append_fields)
-        self.start = report.source
-        return report
+        return self._started(load_official(self.net, path, convert=append_fields))
 
     @classmethod
     def check_official(cls, path: Path) -> str:

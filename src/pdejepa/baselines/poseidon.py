@@ -138,9 +138,7 @@ class Poseidon(Baseline):
         """Weights of Poseidon-T.  What reads and writes channels keeps its random start: theirs are density, velocity
         and pressure.  takes_ends: take it over where the number of channels happens to be equal."""
         fresh, may_differ = ((), ENDS) if takes_ends else (ENDS, ())
-        report = load_official(self.net, path, fresh=fresh, may_differ=may_differ)
-        self.start = report.source
-        return report
+        return self._started(load_official(self.net, path, fresh=fresh, may_differ=may_differ))
 
     @classmethod
     def check_official(cls, path: Path) -> str:

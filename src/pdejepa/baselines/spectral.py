@@ -1,5 +1,7 @@
 """Convolution by the Fourier transform: the lowest modes of every axis are mixed, all others are dropped.
 
+Beside it the coordinates of a grid, which the networks that are built of it read together with the fields.
+
     y = F^{-1}( W_k (F x)_k ),   k = 0 .. m-1 on the last axis, and -m .. m-1 on the one before it
 
 Weights are stored as real numbers with a last axis (real, imaginary), so that every optimiser can handle them.
@@ -14,6 +16,11 @@ import torch
 from torch import Tensor, nn
 
 Factors = tuple[Tensor, Tensor, Tensor]
+
+
+def unit_coordinates(grid: tuple[int, ...]) -> Tensor:
+    """Coordinates (ndim,*grid) of the points of a grid, in [0,1)."""
+    return torch.stack(torch.meshgrid(*[torch.arange(n) / n for n in grid], indexing="ij"))
 
 
 class SpectralConv(nn.Module):

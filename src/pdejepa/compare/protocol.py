@@ -91,7 +91,7 @@ def _block(grid: tuple[int, ...]) -> int:
 
 def is_blind(card: Card) -> bool:
     """Whether the frames that it sees are all that a solver is told about the equation."""
-    return not card.needs and card.adapts == "none"
+    return not card.reads
 
 
 def true_frames(entry: Entry, pool: Pool) -> int:
@@ -105,7 +105,7 @@ def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor,
     mean, std = data.statistics.moments(data.system.ndim, rows.device)
     u = data.fields[split][rows] * std + mean
     support = None
-    if "support" in entry.card.needs or entry.card.adapts == "gradient":
+    if "support" in entry.card.reads:
         others = pool.support(split, rows, 1, torch.zeros((len(rows), 1), device=rows.device))
         support = data.fields[split][others] * std + mean
     return u, data.xi[split][rows], support

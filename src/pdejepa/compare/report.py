@@ -97,9 +97,8 @@ def others(records: list[dict[str, Any]]) -> tuple[tuple[str, ...], Rows]:
 
 def told(solver: str) -> str:
     """What a solver learns of the equation, beside the frames that it continues."""
-    card = CARDS[solver]
-    words = ["parameters"] if "xi" in card.needs else []
-    return ", ".join(words + (["a trajectory"] if "support" in card.needs or card.adapts == "gradient" else []))
+    words = {"xi": "parameters", "support": "a trajectory"}
+    return ", ".join(word for what, word in words.items() if what in CARDS[solver].reads)
 
 
 def _why(r: dict[str, Any]) -> str:

@@ -89,12 +89,9 @@ def tf32(device: torch.device) -> Iterator[None]:
 @contextlib.contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Products and convolutions in true float32, whatever the process has switched on for training."""
-    with torch.autocast(device.type, enabled=False), single_precision():
-        if device.type != "cuda":
-            yield
-            return
-        with _no_tf32():
-            yield
+    no_tf32 = _no_tf32() if device.type == "cuda" else contextlib.nullcontext()
+    with torch.autocast(device.type, enabled=False), single_precision(), no_tf32:
+        yield
 
 
 @contextlib.contextmanager

@@ -222,9 +222,11 @@ def test_tails_that_begin_elsewhere_are_told_apart() -> None:
     assert cautions(records) == []
 
 
-def test_one_record_has_its_own_picture(tmp_path: Path) -> None:
+def test_one_record_has_its_own_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.json").write_text(json.dumps(record("fno", 0.1)))
     (tmp_path / "compare.png").write_text("that of the folder")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compare").write_text("no folder, and none is needed")
     assert main(["compare", "--report", str(tmp_path / "a.json")]) == 0
     assert (tmp_path / "compare.png").read_text() == "that of the folder"
     assert (tmp_path / "a.png").exists()

@@ -60,9 +60,9 @@ def compare(
     from pdejepa.compare.report import markdown
 
     places, missing = [Path(name) for name in systems], []
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out must be a folder; {out} is a file.")
     if not report:
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"--out must be a folder; {out} is a file.")
         read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
         recipe = recipe or ("tiny" if size == "tiny" else "fast")
         missing = _run(systems, solvers, seconds=seconds, out=out, size=size, recipe=recipe, seeds=seeds, device=device)
@@ -115,9 +115,11 @@ def _seconds(text: str) -> float:
     from pdejepa.core.errors import UsageError
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)?", text.strip().lower(), re.ASCII)
-    if match is None or not 0 < float(match[1]) < LONGEST_S:
+    unit = {"min": 60.0, "m": 60.0, "h": 3600.0}.get(match[2], 1.0) if match else 1.0
+    seconds = unit * float(match[1]) if match else 0.0
+    if not 0 < seconds < LONGEST_S:
         raise UsageError(f"--budget must be a time such as 20s, 3min or 1h; got {text!r}.")
-    return float(match[1]) * {"min": 60.0, "m": 60.0, "h": 3600.0}.get(match[2] or "s", 1.0)
+    return seconds
 
 
 def _show(records: list[dict[str, Any]]) -> None:
