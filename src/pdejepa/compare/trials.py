@@ -26,8 +26,12 @@ TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third 
 
 
 def trials_of(turn: Turn) -> list[dict[str, Any]]:
-    """The trials of a competitor: those done before, or new ones."""
-    return _kept(turn) or _trials_before(turn) or _trials(turn)
+    """The trials of a competitor: those done before, and new ones of the rates that are left."""
+    found, budget = _kept(turn) or _trials_before(turn), TotalBudget("seconds", trial_seconds(turn.plan.seconds))
+    for factor in FACTORS[len(found) :]:
+        found = [*found, {"factor": factor, "score": trial(turn, factor, budget)}]
+        keep_trials(turn, found)  # who is stopped now goes on with the next rate
+    return found
 
 
 def trials_file(turn: Turn) -> Path:
@@ -55,10 +59,10 @@ def _kept(turn: Turn) -> list[dict[str, Any]]:
 
 
 def _checked(trials: Any) -> list[dict[str, Any]]:
-    """Trials as they should be, one for each factor, or []."""
+    """Trials as they should be, one for each of the first factors, or []."""
     try:
         factors, scores = ([one[key] for one in trials] for key in ("factor", "score"))
-        is_good = len(factors) == len(FACTORS) and all(map(math.isclose, factors, FACTORS))
+        is_good = len(factors) <= len(FACTORS) and all(map(math.isclose, factors, FACTORS))
         is_good = is_good and all(score is None or 0 <= score < math.inf for score in scores)
     except (TypeError, KeyError):
         return []
@@ -77,11 +81,6 @@ def _trials_before(turn: Turn) -> list[dict[str, Any]]:
         if (trial_seconds(record["budget_seconds"]), record["device"], record.get("data_hash")) == same:
             return _checked(record.get("trials"))
     return []
-
-
-def _trials(turn: Turn) -> list[dict[str, Any]]:
-    budget = TotalBudget("seconds", trial_seconds(turn.plan.seconds))
-    return [{"factor": factor, "score": trial(turn, factor, budget)} for factor in FACTORS]
 
 
 def trial(turn: Turn, factor: float, budget: TotalBudget) -> float | None:

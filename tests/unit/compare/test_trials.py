@@ -20,7 +20,11 @@ from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.stages import checkpoint
 from tests.unit.compare.made import record
 
-NEW = [{"factor": 3.0, "score": 0.1}]
+NEW = [{"factor": factor, "score": 0.1} for factor in trials.FACTORS]
+
+
+def new_trial(*_: Any) -> float:
+    return 0.1
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,7 @@ def test_the_same_trials_are_not_run_twice(
     name = dataclasses.replace(turn.plan, seconds=180.0).name("fno", 0)
     (turn.plan.out / f"{name}.json").write_text(json.dumps(known))
     (turn.plan.out / f"{name.replace('180', '100')}.json").write_text("{damaged")
-    monkeypatch.setattr(trials, "_trials", lambda _: NEW)
+    monkeypatch.setattr(trials, "trial", new_trial)
     assert trials.trials_of(turn) == (found if is_taken else NEW)
 
 
@@ -84,12 +88,28 @@ def kept(turn: Turn, monkeypatch: pytest.MonkeyPatch, scores: Any = (3.0, 1.0, N
     trials.keep_trials(turn, found)
     file = trials.trials_file(turn)
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    monkeypatch.setattr(trials, "_trials", lambda _: NEW)
+    monkeypatch.setattr(trials, "trial", new_trial)
     return trials.trials_of(turn) == found
 
 
 def test_trials_are_kept(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept(turn, monkeypatch)
+
+
+def test_trials_go_on_where_they_were_stopped(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def trial(_: Turn, factor: float, __: TotalBudget) -> float:
+        asked.append(factor)
+        if len(asked) == 2:
+            raise Interrupted("stopped")
+        return factor
+
+    monkeypatch.setattr(trials, "trial", trial)
+    with pytest.raises(Interrupted):
+        trials.trials_of(turn)
+    assert trials.trials_of(turn) == [{"factor": factor, "score": factor} for factor in trials.FACTORS]
+    assert asked == [trials.FACTORS[0], trials.FACTORS[1], *trials.FACTORS[1:]]  # only the stopped one twice
 
 
 @pytest.mark.parametrize("change", [{"data_hash": "b" * 64}, {"device": "a GPU"}])
@@ -103,7 +123,7 @@ def test_trials_of_other_data_are_run_again(
     "damaged",
     [[], 3, [{"factor": 1.0}], [[]], [{"factor": factor, "score": "x"} for factor in trials.FACTORS]]
     + [[{"factor": factor, "score": value} for factor in trials.FACTORS] for value in (float("nan"), -1.0)]
-    + [[{"factor": 0.0, "score": 1.0}] * 3, [{"factor": 1.0, "score": 1.0}]],
+    + [[{"factor": 0.0, "score": 1.0}] * 3, [{"factor": 1.0, "score": 1.0}], [*NEW, {"factor": 9.0, "score": 0.01}]],
 )
 def test_damaged_trials_are_run_again(damaged: Any, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not kept(turn, monkeypatch, trials=damaged)
@@ -113,7 +133,7 @@ def test_damaged_trials_are_run_again(damaged: Any, turn: Turn, monkeypatch: pyt
 def test_a_damaged_file_of_trials_is_written_anew(text: str, turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     trials.trials_file(turn).parent.mkdir()
     trials.trials_file(turn).write_text(text)
-    monkeypatch.setattr(trials, "_trials", lambda _: NEW)
+    monkeypatch.setattr(trials, "trial", new_trial)
     assert trials.trials_of(turn) == NEW
 
 
