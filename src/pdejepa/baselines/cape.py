@@ -53,7 +53,7 @@ class CapeConfig:
 
 
 class CapeModule(nn.Module):
-    """Frames (B,C,*grid) and scaled parameters (B,P) -> provisional next frames (B,C,*grid)."""
+    """Frames (B,C,*grid) and the gains (B,3,w) of the parameters -> provisional next frames (B,C,*grid)."""
 
     def __init__(self, config: CapeConfig, task: Task) -> None:
         super().__init__()
@@ -70,12 +70,16 @@ class CapeModule(nn.Module):
         self.project = conv(w, C, 1)
         self.norm = nn.GroupNorm(C, C)  # a group per channel: over space
 
-    def forward(self, u: Tensor, xi: Tensor) -> Tensor:
+    def gains(self, xi: Tensor) -> Tensor:
+        """a_1, a_2, a_3 (B,3,w) of scaled parameters (B,P); all steps of a trajectory share them."""
+        return torch.stack([scale(xi) for scale in self.scales], 1)
+
+    def forward(self, u: Tensor, gains: Tensor) -> Tensor:
         h = self.lift(pad(u, self.margin, self.padding))  # (B,w,*grid)
         branches = (self.point(h), self.depthwise(pad(h, self.margin, self.padding)), self.spectral(h))
         s = self.path(h)
-        for scale, branch in zip(self.scales, branches, strict=True):
-            s = s + scale(xi).reshape(*s.shape[:2], *[1] * (s.ndim - 2)) * branch
+        for gain, branch in zip(gains.unbind(1), branches, strict=True):
+            s = s + gain.reshape(*s.shape[:2], *[1] * (s.ndim - 2)) * branch
         return u + self.norm(self.project(nn.functional.gelu(s)))
 
 
@@ -144,35 +148,36 @@ class Cape(Baseline):
         return torch.where(self.is_log, logs.float(), self.standardised(xi))
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
-        u, xi = batch["u"], self.scaled(batch["xi"])
+        u, gains = batch["u"], self.module.gains(self.scaled(batch["xi"]))
         read = u + self.config.noise * batch["noise"]
         if stage == "warm-up":
-            return {"loss": relative_l2(self.module(read[:, 0], xi)[:, None], u[:, 1:])}
+            return {"loss": relative_l2(self.module(read[:, 0], gains)[:, None], u[:, 1:])}
         n_free = free_frames(batch["share"], u.shape[1] - 1)
         frames, provisional, now = [], [], read[:, 0]
         for t in range(1, u.shape[1]):
-            after, early = self.step(now, xi)
+            after, early = self.step(now, gains)
             frames.append(after)
             provisional.append(early)
             now = torch.where(n_free >= t, after.detach(), read[:, t])
         error, early_error = (relative_l2(torch.stack(v, 1), u[:, 1:]) for v in (frames, provisional))
         return {"loss": error + self.config.coefficient * early_error, "frames": error, "provisional": early_error}
 
-    def step(self, u: Tensor, xi: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, u: Tensor, gains: Tensor) -> tuple[Tensor, Tensor]:
         """The frames (B,C,*grid) after u, and the provisional ones."""
-        early = self.module(u, xi)
+        early = self.module(u, gains)
         return self.base(torch.cat((u, early), 1)), early
 
     def adapt(
         self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
     ) -> State:
         xi = self.card.given("xi", xi)
-        return {"xi": self.scaled(xi)}
+        with torch.no_grad():
+            return {"gains": self.module.gains(self.scaled(xi))}
 
     def rollout(
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
-        return march(lambda history: self.step(history[:, -1], state["xi"])[0], u_hist, 1, n_frames)
+        return march(lambda history: self.step(history[:, -1], state["gains"])[0], u_hist, 1, n_frames)
 
 
 def free_frames(share: Tensor, n: int) -> Tensor:

@@ -13,7 +13,7 @@ Names and shapes of the parameters are those of the published file (`model_S.pth
 which fine-tunes.
 Ours differs: forecasts go back to the grid of the data after every step, and the error is taken there; no Fourier
 modes are cut (16 x 9 of them are fewer than the 32 that the published code keeps); the rate warms up linearly.
-Letters: B rows, T buffered frames, C channels, S slots, D width, X x Y patches, G groups.
+Letters: B rows, T buffered frames, C channels, S slots, h hidden channels of a patch, D width, X x Y patches, G groups.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DpotConfig:
 
 
 class PatchEmbed(nn.Module):
-    """(B,S+3,*plane) -> (B,D,X,Y)."""
+    """(B,S+3,*plane) -> (B,D,X,Y); the last of its maps is left to `TimeAggregator`."""
 
     def __init__(self, config: DpotConfig) -> None:
         super().__init__()
@@ -60,12 +60,21 @@ class PatchEmbed(nn.Module):
             nn.Conv2d(n_in, n_hidden, config.patch, config.patch), nn.GELU(), nn.Conv2d(n_hidden, config.width, 1)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.proj(x)
+    def hidden(self, x: Tensor) -> Tensor:
+        """(B,S+3,*plane) -> (B,h,X,Y), what the last map takes to D channels."""
+        return self.proj[:2](x)
+
+    def last(self) -> tuple[Tensor, Tensor]:
+        """Its matrix (D,h) and offset (D,)."""
+        weight, bias = self.proj[2].parameters()
+        return weight[:, :, 0, 0], bias
 
 
 class TimeAggregator(nn.Module):
-    """(B,T,D,X,Y) -> (B,D,X,Y) = sum_t M_t (z_t cos(gamma t))."""
+    """sum_t M_t (z_t cos(gamma t)) (B,D,X,Y) of features z_t = W h_t + c, with h (B,T,h,X,Y), W (D,h) and c (D,X,Y).
+
+    All maps are linear, so they are multiplied with each other first: h has a thirtieth of the channels of z.
+    """
 
     time: Tensor
 
@@ -75,9 +84,10 @@ class TimeAggregator(nn.Module):
         self.gamma = nn.Parameter(2 ** torch.linspace(-10, 10, width)[None])  # (1,D)
         self.register_buffer("time", torch.linspace(0, 1, n_frames)[:, None], persistent=False)  # (T,1)
 
-    def forward(self, z: Tensor) -> Tensor:
-        waves = torch.cos(self.time * self.gamma)  # (T,D)
-        return torch.einsum("btixy,tij->bjxy", z * waves[:, :, None, None], self.w)
+    def forward(self, h: Tensor, W: Tensor, c: Tensor) -> Tensor:
+        maps = self.w * torch.cos(self.time * self.gamma)[:, :, None]  # (T,D,D'): M_t cos(gamma t)
+        kernel = torch.einsum("tij,ih->jth", maps, W).flatten(1)[:, :, None, None]  # (D',T*h,1,1)
+        return nn.functional.conv2d(h.flatten(1, 2), kernel) + torch.einsum("ixy,ij->jxy", c, maps.sum(0))
 
 
 class Block(nn.Module):
@@ -125,8 +135,9 @@ class DpotNet(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         x = torch.cat((u, self.coordinates.expand(len(u), *self.coordinates.shape)), 2)  # (B,T,S+3,size,size)
-        z = self.patch_embed(x.flatten(0, 1)) + self.pos_embed  # (B*T,D,X,Y)
-        z = self.time_agg_layer(z.unflatten(0, x.shape[:2]))  # (B,D,X,Y)
+        h = self.patch_embed.hidden(x.flatten(0, 1)).unflatten(0, x.shape[:2])  # (B,T,h,X,Y)
+        W, offset = self.patch_embed.last()
+        z = self.time_agg_layer(h, W, offset[:, None, None] + self.pos_embed[0])  # (B,D,X,Y)
         for block in self.blocks:
             z = block(z)
         return self.out_layer(z)

@@ -20,6 +20,7 @@ Letters: B rows, T frames, H history, C channels, L latent size, S size of the s
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -182,29 +183,29 @@ class LePde(Baseline):
         u = self.lift(batch["u"])
         z = self.latents(u)  # (B,1+K,L): of the first full history, and of the frames after it
         last = u[:, self.config.history - 1 :]  # (B,1+K,C,*grid)
-        reconstruction = self._distance(self.decoder(z[:, 0]), last[:, 0])
         if stage == "autoencode":
-            return {"loss": reconstruction}
+            return {"loss": self._distances(z, last).sum()}
         code = self.context(self.lift(batch["support"])[:, 0, : self.n_context].flatten(1, 2))
-        z_hat, prediction, consistency = z[:, 0], reconstruction.new_zeros(()), reconstruction.new_zeros(())
-        weights = zip(self.config.prediction_weights, self.config.latent_weights, strict=True)
-        for k, (a, b) in enumerate(weights, start=1):
-            z_hat = self.step(z_hat, code, batch["noise"][k - 1])
-            prediction = prediction + a * self._distance(self.decoder(z_hat), last[:, k])
-            error, size = (z_hat - z[:, k]).square().mean(1), z[:, k].square().mean(1)
-            consistency = consistency + b * (error / (size + EPS)).mean()
-        total = prediction + reconstruction + consistency
+        steps = [z[:, 0]]
+        for noise in batch["noise"]:
+            steps.append(self.step(steps[-1], code, noise))
+        z_hat = torch.stack(steps, 1)  # (B,1+K,L)
+        distances = self._distances(z_hat, last)
+        error, size = (z_hat - z)[:, 1:].square().mean(2), z[:, 1:].square().mean(2)  # (B,K)
+        consistency = _weighted(self.config.latent_weights, (error / (size + EPS)).mean(0))
+        reconstruction, prediction = distances[0], _weighted(self.config.prediction_weights, distances[1:])
         return {
-            "loss": total,
+            "loss": prediction + reconstruction + consistency,
             "prediction": prediction,
             "reconstruction": reconstruction,
             "consistency": consistency,
         }
 
-    def _distance(self, u_hat: Tensor, u: Tensor) -> Tensor:
-        """Mean square error on a plane; on a line its root, per row."""
-        square = (u_hat - u).square().flatten(1).mean(1)  # (B,)
-        return ((square + EPS).sqrt() if self.task.ndim == 1 else square).mean()
+    def _distances(self, z: Tensor, u: Tensor) -> Tensor:
+        """(n,) from decoded z (B,n,L) to u (B,n,C,*grid): mean square error on a plane, its root per row on a line."""
+        u_hat = self.decoder(z.flatten(0, 1)).unflatten(0, z.shape[:2])
+        square = (u_hat - u).square().flatten(2).mean(2)  # (B,n)
+        return ((square + EPS).sqrt() if self.task.ndim == 1 else square).mean(0)
 
     # ---- forecasts ---------------------------------------------------------------------------------------------
     def latents(self, u: Tensor) -> Tensor:
@@ -243,6 +244,11 @@ class LePde(Baseline):
         if u.shape[1] < self.config.history:
             raise DataError(f"LE-PDE encodes {self.config.history} frames or more; got {u.shape[1]}.")
         return self.latents(self.lift(u))[:, :, None]
+
+
+def _weighted(weights: Sequence[float], values: Tensor) -> Tensor:
+    """The sum of values (n,), each times its weight."""
+    return torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum()
 
 
 SOLVER = LePde

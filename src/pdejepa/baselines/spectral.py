@@ -101,15 +101,17 @@ class SpectralMlp(nn.Module):
         self.b1, self.b2 = (nn.Parameter(torch.zeros(2, n_groups, size)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        x_hat = torch.fft.rfft2(x.float(), norm="ortho").movedim(1, -1)  # (B,X,Y/2+1,D)
-        o = torch.view_as_real(x_hat).unflatten(3, (self.n_groups, -1)).movedim(-1, 0)  # (2,B,X,Y/2+1,G,g)
-        o = nn.functional.gelu(_complex_linear(o, self.w1, self.b1))
-        o = _complex_linear(o, self.w2, self.b2).flatten(-2)  # (2,B,X,Y/2+1,D)
-        y_hat = torch.complex(o[0], o[1]).movedim(-1, 1)
+        x_hat = torch.fft.rfft2(x.float(), norm="ortho")  # (B,D,X,K), K = Y/2+1
+        B, _, X, K = x_hat.shape
+        o = torch.view_as_real(x_hat).unflatten(1, (self.n_groups, -1)).permute(1, 0, 3, 4, 5, 2)  # (G,B,X,K,2,g)
+        o = nn.functional.gelu(_complex_linear(o.reshape(self.n_groups, B * X * K, -1), self.w1, self.b1))
+        o = _complex_linear(o, self.w2, self.b2).reshape(self.n_groups, B, X, K, 2, -1)
+        y_hat = torch.view_as_complex(o.permute(1, 0, 5, 2, 3, 4).flatten(1, 2).contiguous())  # (B,D,X,K)
         return torch.fft.irfft2(y_hat, s=x.shape[2:], norm="ortho")
 
 
 def _complex_linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """(2,..,G,g) -> (2,..,G,g), first axis real and imaginary parts."""
-    re, im = (torch.einsum("p...gi,gio->p...go", x, part) for part in w)  # both parts of x with either part of w
-    return torch.stack((re[0] - im[1] + b[0], re[1] + im[0] + b[1]))
+    """(G,n,2g) -> (G,n,2g), real parts before imaginary ones: one real product, by [[re, im], [-im, re]]."""
+    re, im = w  # (G,g,g)
+    matrix = torch.cat((torch.cat((re, im), 2), torch.cat((-im, re), 2)), 1)  # (G,2g,2g)
+    return torch.baddbmm(b.movedim(0, 1).flatten(1)[:, None], x, matrix)

@@ -79,11 +79,12 @@ class Adan(torch.optim.Optimizer):
         change = torch._foreach_sub(g, before)
         torch._foreach_mul_(change, (self.shared["step"] > 0).to(a.dtype))
         torch._foreach_copy_(before, g)
-        _average_(m, torch._foreach_mul(g, a), b1)
-        _average_(v, torch._foreach_mul(change, a), b2)
-        _average_(s, torch._foreach_mul(g, a), b3)
-        ahead = torch._foreach_add(g, change, alpha=b2)
-        _average_(n, torch._foreach_mul(ahead, ahead), b3)
+        ahead, moved = torch._foreach_add(g, change, alpha=b2), torch._foreach_mul(g, a)
+        torch._foreach_lerp_(m, moved, 1 - b1)
+        torch._foreach_lerp_(s, moved, 1 - b3)
+        torch._foreach_lerp_(v, torch._foreach_mul(change, a), 1 - b2)
+        torch._foreach_mul_(n, b3)
+        torch._foreach_addcmul_(n, ahead, ahead, 1 - b3)
         w = torch._foreach_sqrt(n)
         torch._foreach_add_(w, EPS)
         torch._foreach_addcdiv_(params, torch._foreach_add(m, v, alpha=b2), w, -1.0)
@@ -98,12 +99,6 @@ class Adan(torch.optim.Optimizer):
         d_hat = (sums[1] / (1 - b3) - numerator) / sums[2]
         d_hat = torch.where(sums[2] > 0, d_hat, d)
         d.copy_(torch.maximum(d, torch.minimum(d_hat, self.growth * d)))
-
-
-def _average_(average: list[Tensor], new: Any, beta: float) -> None:
-    """average <- beta average + (1-beta) new."""
-    torch._foreach_mul_(average, beta)
-    torch._foreach_add_(average, new, alpha=1 - beta)
 
 
 def _total(tensors: Any) -> Tensor:

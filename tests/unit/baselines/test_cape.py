@@ -72,11 +72,11 @@ def batch(share: float, noise: float = 0.0) -> dict[str, Tensor]:
 
 def test_from_true_frames_first_and_from_forecasts_last() -> None:
     solver = small()
-    u, xi = batch(0.0)["u"], solver.scaled(batch(0.0)["xi"])
-    single = [solver.step(u[:, t], xi) for t in range(3)]
-    rolled = [solver.step(u[:, 0], xi)]
+    u, gains = batch(0.0)["u"], solver.adapt(xi=batch(0.0)["xi"])["gains"]
+    single = [solver.step(u[:, t], gains) for t in range(3)]
+    rolled = [solver.step(u[:, 0], gains)]
     for _ in range(2):
-        rolled.append(solver.step(rolled[-1][0], xi))
+        rolled.append(solver.step(rolled[-1][0], gains))
     for share, frames in ((0.0, single), (1.0, rolled)):
         parts = solver.loss("fit", batch(share))
         error, early = (relative_l2(torch.stack([f[k] for f in frames], 1), u[:, 1:]) for k in (0, 1))
@@ -87,8 +87,8 @@ def test_from_true_frames_first_and_from_forecasts_last() -> None:
 def test_noise_is_read_but_not_a_target() -> None:
     solver = small()
     solver.config = type(solver.config)(noise=0.1)
-    u = batch(0.0)["u"]
-    frames = [solver.step(u[:, t] + 0.2, solver.scaled(batch(0.0)["xi"]))[0] for t in range(3)]
+    u, gains = batch(0.0)["u"], solver.adapt(xi=batch(0.0)["xi"])["gains"]
+    frames = [solver.step(u[:, t] + 0.2, gains)[0] for t in range(3)]
     torch.testing.assert_close(
         solver.loss("fit", batch(0.0, noise=2.0))["frames"], relative_l2(torch.stack(frames, 1), u[:, 1:])
     )
@@ -109,10 +109,14 @@ def test_channels_are_scaled_by_the_parameters(name: str) -> None:
     """With all scales at zero the module no longer knows the parameters."""
     solver = small(name)
     u, xi = rough(name, 2, 1, 64 if name == "combined" else 0)[:, 0], parameters(name, 2)
-    module, first, second = solver.module, solver.scaled(xi), solver.scaled(2 * xi)
-    assert not torch.allclose(module(u, first), module(u, second), atol=1e-4)
+    module = solver.module
+
+    def answers() -> list[Tensor]:
+        return [module(u, solver.adapt(xi=values)["gains"]) for values in (xi, 2 * xi)]
+
+    assert not torch.allclose(*answers(), atol=1e-4)
     with torch.no_grad():
         for scale in module.scales:
             scale[2].weight.zero_()
             scale[2].bias.zero_()
-    assert torch.equal(module(u, first), module(u, second))
+    assert torch.equal(*answers())

@@ -48,16 +48,31 @@ def test_all_but_the_class_head_is_trained() -> None:
 
 # ---- layers --------------------------------------------------------------------------------------------------------
 def test_frames_are_weighted_by_waves_of_time() -> None:
-    made = shaken(TimeAggregator(3, 4))
-    z = torch.randn((2, 3, 4, 2, 2), generator=torch.Generator().manual_seed(1))
+    """Of z = W h + c, which is never made."""
+    made, draws = shaken(TimeAggregator(3, 4)), torch.Generator().manual_seed(1)
+    h, W, c = (torch.randn(shape, generator=draws) for shape in ((2, 3, 5, 2, 2), (4, 5), (4, 2, 2)))
+    z = torch.einsum("bthxy,ih->btixy", h, W) + c
     expected = sum(
         torch.einsum("bixy,ij->bjxy", z[:, t] * torch.cos(made.gamma[0] * t / 2)[:, None, None], made.w[t])
         for t in range(3)
     )
-    torch.testing.assert_close(made(z), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(made(h, W, c), expected, atol=1e-5, rtol=1e-5)
     with torch.device("cpu"):
         gamma = TimeAggregator(2, 21).gamma[0]
     torch.testing.assert_close(gamma, 2.0 ** torch.arange(-10.0, 11.0))
+
+
+def test_patches_are_projected_and_placed() -> None:
+    """The network from its inputs to its blocks, one map after the other."""
+    net = small().net
+    u = torch.randn((2, SMALL.n_buffer, 4, 32, 32), generator=torch.Generator().manual_seed(1))
+    x = torch.cat((u, net.coordinates.expand(2, *net.coordinates.shape)), 2)
+    z = (net.patch_embed.proj(x.flatten(0, 1)) + net.pos_embed).unflatten(0, x.shape[:2])
+    waves = torch.cos(net.time_agg_layer.time * net.time_agg_layer.gamma)
+    z = torch.einsum("btixy,ti,tij->bjxy", z, waves, net.time_agg_layer.w)
+    for block in net.blocks:
+        z = block(z)
+    torch.testing.assert_close(net(u), net.out_layer(z), atol=1e-5, rtol=1e-4)
 
 
 def test_only_the_input_of_a_block_skips_it() -> None:
