@@ -1,6 +1,6 @@
 """CoDA (Kirchmeyer et al., ICML 2022): a vector field whose weights move with a code of the environment.
 
-    du/dt = f(u; theta + W c_e)                    c_e in R^2, one per environment; W linear, without bias
+    du/dt = f(u; theta + W c_e)                    c_e in R^d, one per environment; W linear, without bias
     loss = mean |u_hat - u|^2 + lambda_c |c_e|^2 + lambda_W sum_rows |W_row|
 
 f is a stack of four convolutions with Swish in between, or, for the two flows in vorticity form, an FNO.  Between
@@ -8,6 +8,8 @@ frames f is integrated by a fourth-order Runge-Kutta step (the 3/8 rule), or an 
 the rollout restarts from the true frame with probability eps = exp(-10 share done).  At test time theta and W are
 frozen, and Adam fits the code alone to the support trajectory.
 
+A code has two numbers, for systems of one or two varied parameters; here it has three where three vary (Combined), and
+four where there are more.
 Ours differs: time is counted in frames and outputs are not scaled, since fields are standardised here; rows of a batch
 may come from any environments and weigh |c_e|^2 by their number, where small published data let all of them take part;
 eps falls with the share of the steps done, not with their number; W starts as spread out as the weights it moves; codes
@@ -37,6 +39,7 @@ from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingCon
 FLOWS = ("vorticity", "heterns")
 EPS_FALL = 10.0
 N_STEPS = 120_000  # published as epochs of data that are one batch
+FEWEST, MOST = 2, 4  # numbers of a code
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Coda(Baseline):
             root="fourier" if is_flow else "conv",
             kernel=kernel,
             integrator="euler" if is_flow else "rk4",
+            code=min(max(task.n_parameters, FEWEST), MOST),
             n_frames=8 if name == "fast" and task.ndim == 2 else 0,
             adapt_lr=1e-2 if is_short else 1e-3,
         )

@@ -34,6 +34,7 @@ from pdejepa.baselines.spectral import SpectralConv, unit_coordinates
 from pdejepa.baselines.task import Card, Task
 from pdejepa.baselines.tokens import BlockConfig, Tubelets, choose, init_tokens, pick
 from pdejepa.core.errors import ConfigError
+from pdejepa.core.seeds import derive_seed
 from pdejepa.models.patches import PatchGrid
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
@@ -152,29 +153,31 @@ class MaePde(Baseline):
         return {name: self.get_submodule(name) for name in names}
 
     def window(self, stage: str, share: float) -> Window:
+        """Five frames to mask, and six or, in half of the batches of forecasts, seven: those are pushed forward."""
         H = self.config.history
-        return Window(H, lead=H - 1) if stage == MASK else Window(H + 2, lead=H)
+        n = 0 if stage == MASK else 1 + derive_seed(0, "mae_pde window", repr(share)) % 2
+        return Window(H + n, lead=H - 1 + max(n - 1, 0))
 
     def draws(self, stage: str, batch: Batch, generator: torch.Generator) -> Batch:
-        u = batch["u"]
-        shape = (len(u), self.n_tokens) if stage == MASK else ()
-        noise = torch.rand(shape, generator=generator, device=u.device)
-        return {"noise": noise} if stage == MASK else {"is_pushed": noise < 0.5}
+        if stage == FORECAST:
+            return {}
+        return {"noise": torch.rand((len(batch["u"]), self.n_tokens), generator=generator, device=batch["u"].device)}
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         u = batch["u"]
         if stage == FORECAST:
-            is_pushed = batch["is_pushed"] & (batch["frame"] > -self.config.history)  # a given frame is no forecast
-            return {"loss": relative_l2(self.step(self._start(u, is_pushed))[:, None], u[:, -1:])}
+            start = u[:, :-1] if u.shape[1] == self.config.history + 1 else self._pushed(u, batch["frame"])
+            return {"loss": relative_l2(self.step(start)[:, None], u[:, -1:])}
         x = self.cut.split(u)  # (B,n,V)
         seen, masked = choose(batch["noise"], self.n_seen)
         return {"loss": nn.functional.mse_loss(self.decoder(self.encoder(x, seen), seen, masked), pick(x, masked))}
 
-    def _start(self, u: Tensor, is_pushed: Tensor) -> Tensor:
-        """Frames 1..5 of u (B,7,..), the last one forecast from frames 0..4 where is_pushed (B,)."""
+    def _pushed(self, u: Tensor, frame: Tensor) -> Tensor:
+        """Frames 1..5 of u (B,7,..), the last one forecast from frames 0..4; a given one, frame 0 repeated, is not."""
         H = self.config.history
+        is_forecast = (frame > -H).reshape(-1, *[1] * (u.ndim - 2))
         with torch.no_grad():
-            last = torch.where(is_pushed.reshape(-1, *[1] * (u.ndim - 2)), self.step(u[:, :H]), u[:, H])
+            last = torch.where(is_forecast, self.step(u[:, :H]), u[:, H])
         return torch.cat((u[:, 1:H], last[:, None]), 1)
 
     def step(self, u: Tensor) -> Tensor:

@@ -20,6 +20,11 @@ def small() -> Coda:
     return shaken(Coda(Coda.recipe("tiny", task).model, task))
 
 
+@pytest.mark.parametrize(("name", "n"), [("advection", 2), ("gray_scott", 2), ("combined", 3), ("burgers", 4)])
+def test_codes_have_room_for_what_varies(name: str, n: int) -> None:
+    assert all(Coda.recipe(recipe, task_of(name)).model.code == n for recipe in ("paper", "fast"))
+
+
 @pytest.mark.parametrize(("name", "size"), [("gray_scott", 0.23), ("wave_2d", 0.23), ("vorticity", 0.70)])
 def test_size(name: str, size: float) -> None:
     solver = on_meta(Coda, name)

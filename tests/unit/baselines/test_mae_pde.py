@@ -83,29 +83,34 @@ def test_only_masked_patches_count() -> None:
     torch.testing.assert_close(solver.loss(MASK, {"u": u, "noise": noise})["loss"], squares.mean())
 
 
-def pushed(solver: MaePde, u: Tensor, is_pushed: bool) -> Tensor:
-    return solver._start(u, torch.tensor(is_pushed))
-
-
 def test_push_forward() -> None:
     solver, u = shaken(tiny()), rough("combined", 2, 7, 64)
-    assert torch.equal(pushed(solver, u, False), u[:, 1:6])
-    start = pushed(solver, u, True)
+    start = solver._pushed(u, torch.tensor([0, -5]))
     assert torch.equal(start[:, :4], u[:, 1:5])
-    torch.testing.assert_close(start[:, 4], solver.step(u[:, :5]).detach())
+    torch.testing.assert_close(start[0, 4], solver.step(u[:, :5])[0].detach())
+    assert torch.equal(start[1, 4], u[1, 5])  # six times the first frame, and the second: what is given stays as it is
     assert not start.requires_grad
 
-    def loss(is_pushed: bool, first: int) -> float:
-        batch = {"u": u, "is_pushed": torch.tensor(is_pushed), "frame": torch.full((2,), first)}
-        return float(solver.loss(FORECAST, batch)["loss"].detach())
+    def loss(frames: Tensor, first: int) -> float:
+        return float(solver.loss(FORECAST, {"u": frames, "frame": torch.full((2,), first)})["loss"].detach())
 
-    assert loss(False, 0) != loss(True, 0)
-    assert loss(False, -5) == loss(True, -5)  # six times the first frame, and the second: what is given stays as it is
+    assert loss(u, 0) != loss(u[:, 1:], 0)
+    assert loss(u, -5) == loss(u[:, 1:], -4)
+
+
+def test_half_of_the_batches_are_pushed_forward() -> None:
+    solver = tiny()
+    windows = [solver.window(FORECAST, step / 400) for step in range(400)]
+    lengths = [window.n_frames for window in windows]
+    assert set(lengths) == {6, 7}
+    assert 160 < lengths.count(7) < 240
+    assert {window.n_frames - window.lead for window in windows} == {2}  # the last frame is any but the first
+    assert solver.window(MASK, 0.5).n_frames == 5
 
 
 def test_the_encoder_is_frozen_in_forecasts() -> None:
     solver, u = shaken(tiny()), rough("combined", 2, 7, 64)
-    solver.loss(FORECAST, {"u": u, "is_pushed": torch.tensor(False), "frame": torch.zeros(2)})["loss"].backward()
+    solver.loss(FORECAST, {"u": u, "frame": torch.zeros(2)})["loss"].backward()
     assert all(p.grad is None for p in solver.encoder.parameters())
     assert all(p.grad is not None for p in solver.condition.parameters())
 
