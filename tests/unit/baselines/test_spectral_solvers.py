@@ -36,6 +36,7 @@ def test_losses_and_forecasts_have_their_shapes(name: str, place: str) -> None:
                 batch["noise"] = torch.empty_like(batch["u"])
                 losses = solver.loss(stage, batch)
                 assert all(value.shape == () for value in losses.values())
-        state = {"xi": torch.empty(B, task.n_parameters), "code": torch.empty(B, getattr(recipe.model, "code", 1))}
+        sizes = {"code": (getattr(recipe.model, "code", 1),), "gains": (3, getattr(recipe.model, "hidden", 1))}
+        state = {word: torch.empty(B, *size) for word, size in sizes.items()}
         u_hat = solver.rollout(torch.empty(B, 1, task.n_channels, *task.grid), state, 2)
     assert u_hat.shape == (B, 2, task.n_channels, *task.grid)

@@ -94,6 +94,11 @@ def test_the_ledger_counts_steps() -> None:
     assert why["fno"].endswith("here only one frame is true; about 188,000 steps there, 1,000 here")
     assert why["cape"] == "quoted there from earlier work, other protocol"
     assert "not comparable" in ledger([record("zebra", 0.1, "gray_scott")])[0][-1]
+    joint = ledger([record("unisolver", 0.1, "gray_scott")])[0]
+    assert (joint[2], joint[-1].split("; ")[-1]) == (
+        "5%",
+        "as a mean over channels, which the paper's public code takes, 10% and 20% here",
+    )
     plane = [ledger([record("mae_pde", 0.1, system)])[0][-1] for system in ("combined", "gray_scott")]
     assert [line.split()[1] for line in plane] == ["2,800", "30,000"]
 
