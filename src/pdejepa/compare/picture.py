@@ -12,7 +12,8 @@ from pdejepa.compare.records import error, named
 from pdejepa.compare.report import groups
 from pdejepa.core.files import write_aside
 
-BESIDE = ((5, 4), (5, -10), (5, 13), (5, -19), (-40, 4))  # where a name may stand, in points from its point
+BESIDE = ((5, 4), (5, -10), (5, 13), (-36, -14), (5, -19), (-40, 6))  # where a name may stand, in points from its own
+RADIUS = 3.0  # of a point, in pixels of a figure before it is saved
 
 
 def plot(records: list[dict[str, Any]], path: Path) -> None:
@@ -36,15 +37,24 @@ def plot(records: list[dict[str, Any]], path: Path) -> None:
         axis.grid(alpha=0.3, which="both", lw=0.4)
     figure.draw_without_rendering()  # before it nobody knows where things are
     for axis in axes[0]:
-        _part(axis.texts)
+        _part(axis.texts, _points(axis))
     with write_aside(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)
     plt.close(figure)
 
 
-def _part(names: Sequence[Any]) -> None:
-    """Move names that lie on one another to other places beside their points."""
-    placed: list[Any] = []
+def _points(axis: Any) -> list[Any]:
+    """The boxes that the points of a panel fill."""
+    from matplotlib.transforms import Bbox
+
+    lines = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    places = [axis.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in lines]
+    return [Bbox.from_bounds(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
+
+
+def _part(names: Sequence[Any], points: Sequence[Any] = ()) -> None:
+    """Move names that lie on one another, or on points, to other places beside their own."""
+    placed = list(points)
     for name in names:
         for place in BESIDE:
             name.set_position(place)
