@@ -17,7 +17,7 @@ three minutes), and so does what a GPU compiles: a competitor with compiled part
 thrown away.
 
 A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
-interrupted begins anew, with the learning rate that was found.
+interrupted keeps the trials that were done; its training begins anew.
 """
 
 from __future__ import annotations
