@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import time
 import traceback
@@ -50,6 +51,7 @@ from pdejepa.evaluate.published import metric_of
 from pdejepa.systems.structure import SIZES
 
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
+BUSY = 0.75  # processes that run or wait, per core, above which seconds on a CPU are not one's own
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
 
 
@@ -91,6 +93,16 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, A
     return [known[path] for *_, path in places if path in known]
 
 
+def _check_load(say: Callable[[str], object]) -> None:
+    """Say so if others use the CPU: threads that wait for each other then make a fiftieth of their steps, or less."""
+    load, n = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY * n:
+        say(
+            f"This machine was busy in the last minute (load {load:.1f}, {n} cores). If it stays so, seconds buy few "
+            "steps here and errors mean little; OMP_NUM_THREADS=1 loses least."
+        )
+
+
 def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> dict[str, Any]:
     """A record; one of another device, or of other data, is not an answer to what is asked now."""
     record, here = read_record(path), device_name(plan.device)
@@ -109,6 +121,8 @@ def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None)
 
 def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
     """The data of all splits; and if one of those who wait needs it, what can be known from one frame alone."""
+    if plan.device.type == "cpu":
+        _check_load(say)
     system = build_system(plan.system, plan.size, {})
     judged = ["test", *(split.name for split in system.splits if split.is_ood)]
     counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}

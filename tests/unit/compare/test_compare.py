@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,16 @@ def test_every_solver_ends_with_a_score(solver: str, pool: Pool) -> None:
 
 def test_judged_together() -> None:
     assert [protocol._block(grid) for grid in ((256,), (32, 32), (64, 64), (256, 256))] == [240, 240, 64, 32]
+
+
+@pytest.mark.parametrize(("load", "says"), [(0.1, False), (100.0, True)])
+def test_a_busy_machine_is_mentioned(load: float, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    run._check_load(said.append)
+    assert len(said) == says
+    assert all(line.startswith("This machine was busy in the last minute (load 100.0, 4 cores).") for line in said)
 
 
 def test_compiled_parts(pool: Pool) -> None:
