@@ -8,14 +8,13 @@ frames f is integrated by a fourth-order Runge-Kutta step (the 3/8 rule), or an 
 the rollout restarts from the true frame with probability eps = exp(-10 share done).  At test time theta and W are
 frozen, and Adam fits the code alone to the support trajectory.
 
-A code has two numbers, for systems of one or two varied parameters; here it has three where three vary (Combined), and
-four where there are more.
-Ours differs: time is counted in frames and outputs are not scaled, since fields are standardised here; rows of a batch
-may come from any environments and weigh |c_e|^2 by their number, where small published data let all of them take part;
-eps falls with the share of the steps done, not with their number; W starts as spread out as the weights it moves; codes
-are fitted by 500 steps on short rollouts from every frame in turn; margins follow the boundary of the system
-(published: a ring).  `fast` trains on windows of 8 frames where grids are planes, along a cosine, and with ten times
-the learning rate for codes, or they would hardly leave zero in minutes.
+Ours differs: a code has two numbers, as published, where one or two parameters vary, three where three do (Combined),
+and four where there are more; time is counted in frames and outputs are not scaled, since fields are standardised here;
+rows of a batch may come from any environments and weigh |c_e|^2 by their number, where small published data let all of
+them take part; eps falls with the share of the steps done, not with their number; W starts as spread out as the weights
+it moves; codes are fitted by 500 steps on short rollouts from every frame in turn; margins follow the boundary of the
+system (published: a ring).  `fast` trains on windows of 8 frames where grids are planes, along a cosine, and with ten
+times the learning rate for codes, or they would hardly leave zero in minutes.
 Letters: B rows, T frames, C channels, *grid spatial axes, d numbers of a code.
 """
 

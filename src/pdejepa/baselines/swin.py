@@ -58,7 +58,7 @@ class WindowAttention(nn.Module):
         """(K,n^2,n^2): the value at the offset from key to query, for all pairs of one window.
 
         8 tanh(x/2) is the published 16 sigmoid(x) less 8, which softmax does not see; around 8, bfloat16 would see
-        steps of 1/32.
+        steps of 1/32 and more.
         """
         x = self.continuous_position_bias_mlp(self.offsets)  # (2n-1,2n-1,K)
         table = 8.0 * torch.tanh(0.5 * x).permute(2, 0, 1)

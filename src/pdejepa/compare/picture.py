@@ -52,7 +52,7 @@ def _points(axis: Any) -> list[Any]:
     return [Bbox.from_bounds(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
 
 
-def _part(names: Sequence[Any], points: Sequence[Any] = ()) -> None:
+def _part(names: Sequence[Any], points: Sequence[Any]) -> None:
     """Move names that lie on one another, or on points, to other places beside their own."""
     placed = list(points)
     for name in names:
