@@ -20,7 +20,7 @@ from torch import Tensor
 from pdejepa import baselines, systems
 from pdejepa.baselines import saved
 from pdejepa.baselines.base import Baseline, Recipe
-from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit, step_flops
+from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.baselines.solver import forecast
 from pdejepa.compare.entries import SolverEntry
@@ -28,6 +28,7 @@ from pdejepa.compare.protocol import true_frames
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.stages.batches import generator
 from pdejepa.stages.common import Place
+from pdejepa.stages.operations import step_flops
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.settings import Budget
 from tests.unit.baselines.token_solvers import shaken

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from pdejepa.baselines.asked import SOLVER_NAME, asked_for, remember
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
@@ -38,38 +34,15 @@ from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.stages.base import Batch, Context, Keep, Stage, silent
 from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
+from pdejepa.stages.budget import TotalBudget
 from pdejepa.stages.common import Place
 from pdejepa.stages.loop import run_stage
 from pdejepa.stages.losses import relative_error
-from pdejepa.stages.resume import choose_trained
-from pdejepa.stages.settings import Budget, TrainingConfig
-from pdejepa.stages.weights import gather, restore
 
-Unit = Literal["seconds", "steps", "samples", "flops"]
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
 DIVERGED = 1.0  # the error of a forecast whose values are not finite, as where forecasts are judged
-
-
-@dataclass(frozen=True)
-class TotalBudget:
-    """An amount for all stages together."""
-
-    unit: Unit
-    amount: float
-
-    def __post_init__(self) -> None:
-        is_number = isinstance(self.amount, Real) and not isinstance(self.amount, bool)
-        is_amount = is_number and 0 < self.amount <= sys.float_info.max
-        if self.unit not in ("seconds", "steps", "samples", "flops") or not is_amount:
-            raise ConfigError(
-                "a budget is a finite positive number of seconds, steps, samples or flops, "
-                f"got {self.amount!r} {self.unit}"
-            )
-
-    def __str__(self) -> str:
-        return f"{float(self.amount):.15g} {self.unit}"
 
 
 class FitStage(Stage):
@@ -135,6 +108,10 @@ class FitStage(Stage):
             order = sorted(range(n_steps), key=lengths.__getitem__)
             self._typical = [order[n_steps * (2 * quarter + 1) // (2 * len(QUARTERS))] for quarter in QUARTERS]
         return self._typical[number % len(QUARTERS)]
+
+    def cost(self, share: float) -> float:
+        """New frames of a window, at least one: rollouts cost what they are long."""
+        return float(max(1, self.solver.window(self.name, share).n_frames - self.solver.card.history))
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:
@@ -245,33 +222,13 @@ def _fit_stage(
     stage = FitStage(solver, part, pool, Place(context.device), context.seed)
     stage.settings = dataclasses.replace(stage.settings, rounds=True)  # means something in bf16 only
     if budget is not None:
-        stage.settings = with_budget(stage, recipe, part, budget)
+        share = part.share / sum(other.share for other in recipe.stages)
+        own = budget.of_stage(share, part.training.batch)
+        stage.settings = dataclasses.replace(stage.settings, budget=own)
     precision = part.precision if context.device.type == "cuda" else "fp32"
     context = dataclasses.replace(context, record=part.name not in solver.card.unrecorded, precision=precision)
     with tf32(context.device), single_precision():
         return run_stage(stage, folder / part.name, context)
-
-
-def with_budget(stage: FitStage, recipe: Recipe, part: StageRecipe, budget: TotalBudget) -> TrainingConfig:
-    """The settings of a stage with its share of a total budget."""
-    amount = budget.amount * part.share / sum(other.share for other in recipe.stages)
-    if budget.unit == "seconds":
-        own = Budget(seconds=amount)
-    else:
-        per_step = {"steps": 1.0, "samples": float(part.training.batch)}.get(budget.unit) or step_flops(stage)
-        own = Budget(steps=max(1, int(amount / per_step * (1 + 1e-9))))  # rather a step too few
-    return dataclasses.replace(stage.settings, budget=own)
-
-
-def step_flops(stage: FitStage) -> float:
-    """Floating-point operations of one training step, as PyTorch counts them; the step leaves no trace."""
-    choose_trained(stage)
-    before = {name: value.clone() for name, value in gather(stage.saved()).items()}  # books of codes move by themselves
-    with FlopCounterMode(display=False) as counter:
-        stage(stage.batch(0, 1))["loss"].backward()
-    stage.zero_grad(set_to_none=True)
-    restore(stage.saved(), before, "the counted step")
-    return float(counter.get_total_flops())
 
 
 def build(solver: type[Baseline], recipe: Recipe, pool: Pool, seed: int = 0) -> Baseline:

@@ -20,20 +20,20 @@ from torch import Tensor
 from pdejepa import baselines, recipes
 from pdejepa.baselines import check_name
 from pdejepa.baselines.base import Baseline, Recipe
-from pdejepa.baselines.fit import TotalBudget, build, fit
+from pdejepa.baselines.fit import build, fit
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.saved import save
 from pdejepa.baselines.solver import Answer, forecast
 from pdejepa.baselines.task import Card, Task
 from pdejepa.compare.published import METHOD
-from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Keep
 from pdejepa.stages.batches import generator
+from pdejepa.stages.budget import TotalBudget
 from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.settings import Budget, TrainingConfig
+from pdejepa.stages.settings import TrainingConfig
 from pdejepa.stages.train import train_stages, with_seconds
 
 CARDS = {METHOD: CARD, **{name: baselines.get(name).card for name in baselines.NAMES}}
@@ -114,12 +114,10 @@ class MethodEntry(Entry):
     def fit(
         self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
     ) -> dict[str, Any]:
-        if budget.unit == "flops":
-            raise ConfigError(f"{self.card.title} takes budgets in seconds, steps or samples; got one in flops.")
         device = pool.data.fields["train"].device
         precision = self.config.precision if device.type == "cuda" else "fp32"  # as for all others, see `fit`
         config = dataclasses.replace(self.config, device=str(device), precision=precision)
-        config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_steps(config, budget)
+        config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_parts(config, budget)
         config = scaled(config, factor)
         trained = train_stages(config, folder, say=lambda _: None, data=pool.data, keep=keep)
         self.model = trained.model
@@ -162,13 +160,11 @@ def scaled(config: TrainConfig, factor: float) -> TrainConfig:
     return _each_stage(config, lambda training: _scaled(training, factor))
 
 
-def with_steps(config: TrainConfig, budget: TotalBudget) -> TrainConfig:
-    """The method with a number of steps or samples for all stages together, shared out evenly."""
+def with_parts(config: TrainConfig, budget: TotalBudget) -> TrainConfig:
+    """The method with a number of steps, samples or operations for all stages together, shared out evenly."""
 
     def changed(training: TrainingConfig) -> TrainingConfig:
-        per_step = training.batch if budget.unit == "samples" else 1
-        steps = max(1, round(budget.amount / len(config.stages) / per_step))
-        return dataclasses.replace(training, budget=Budget(steps=steps))
+        return dataclasses.replace(training, budget=budget.of_stage(1 / len(config.stages), training.batch))
 
     return _each_stage(config, changed)
 

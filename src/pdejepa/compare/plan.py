@@ -17,6 +17,7 @@ from pdejepa.compare.entries import CARDS, NAMES, Entry, make
 from pdejepa.compare.records import read_record
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.forecast.train import commit
+from pdejepa.stages.budget import TotalBudget
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Comparison:
 
     system: str
     solvers: tuple[str, ...]
-    seconds: float
+    budget: TotalBudget
     out: Path
     size: str = "paper"
     recipe: str = "fast"
@@ -34,7 +35,7 @@ class Comparison:
     commit: str = dataclasses.field(default_factory=commit)  # of the code that runs, so asked before hours of training
 
     def name(self, solver: str, seed: int) -> str:
-        return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.seconds:g}s-s{seed}"
+        return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.budget.name}-s{seed}"
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:

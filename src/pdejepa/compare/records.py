@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from pdejepa.compare.entries import CARDS
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import read_json
 from pdejepa.evaluate.published import metric_of
+from pdejepa.stages.budget import UNITS, TotalBudget, Unit
 from pdejepa.systems import NAMES
 
-KEYS = ("solver", "errors", "budget_seconds")  # a file that has them all is meant to be a record
+KEYS = ("solver", "errors")  # a file that has them, and a budget, is meant to be a record
 NUMBERS = (
-    "budget_seconds",
     "true_frames",
     "parameters",
     "peak_memory_bytes",
@@ -34,7 +35,21 @@ WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
 ERRORS = ("rel_l2", "rel_l2_joint", "tail")
 OPTIONAL_WORDS = ("commit", "data_hash")
 OPTIONAL_ERRORS = ("repeat_first", "blind", "n", "n_diverged", "tail_from")
-ASKED = ("system", "solver", "recipe", "size", "budget_seconds", "seed")  # what the name of a record promises
+
+
+def budget_key(unit: Unit) -> str:
+    """Under which name a record tells a budget of that unit: budget_seconds, budget_steps, ..."""
+    return f"budget_{unit}"
+
+
+def budget_of(record: dict[str, Any]) -> TotalBudget:
+    return next(TotalBudget(unit, record[key]) for unit in UNITS if (key := budget_key(unit)) in record)
+
+
+def asked(record: dict[str, Any]) -> tuple[Any, ...]:
+    """What the name of a record promises."""
+    system, solver, recipe, size, seed = (record[key] for key in ("system", "solver", "recipe", "size", "seed"))
+    return system, solver, recipe, size, budget_of(record), seed
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -43,7 +58,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
         plain = read_json(path)
     except ValueError as error:
         raise DataError(f"{path} cannot be read ({error}). Remove it, or choose another folder.") from None
-    if not isinstance(plain, dict) or not set(KEYS) <= set(plain):
+    if not isinstance(plain, dict) or not set(KEYS) <= set(plain) or not _budgets(plain):
         return None
     wrong = _fault(plain)
     if wrong:
@@ -51,23 +66,29 @@ def read_record(path: Path) -> dict[str, Any] | None:
     return plain
 
 
+def _budgets(plain: dict[str, Any]) -> list[str]:
+    return [key for key in map(budget_key, UNITS) if key in plain]
+
+
 def _fault(plain: dict[str, Any]) -> str:
     """What is wrong with a record, in a few words; empty if nothing is."""
     for key, known in (("system", NAMES), ("solver", tuple(CARDS))):
         if plain.get(key) not in known:
             return f"unknown {key} {str(plain.get(key))[:40]!r}"
+    if len(_budgets(plain)) > 1:
+        return f"it tells {' and '.join(_budgets(plain))}"
     errors, steps = plain["errors"], plain.get("steps")
     if not isinstance(errors, dict) or "test" not in errors:
         return "no errors of test"
     told = {split: part if isinstance(part, dict) else {} for split, part in errors.items()}
     found = {f"{split} {key}": part.get(key) for split, part in told.items() for key in ERRORS}
     found |= {f"{split} {key}": part.get(key) or 0 for split, part in told.items() for key in OPTIONAL_ERRORS}
-    found |= {key: plain.get(key) for key in NUMBERS}
+    found |= {key: plain.get(key) for key in (*_budgets(plain), *NUMBERS)}
     found |= {f"steps of {stage}": n for stage, n in steps.items()} if isinstance(steps, dict) else {"steps": None}
     bad = [name for name, value in found.items() if not _is_number(value)]
     bad += [] if type(plain.get("seed")) is int and plain["seed"] >= 0 else ["seed"]
     bad += [f"the name of a split, {name[:40]!r}," for name in told if not re.fullmatch(r"\w+", name, re.ASCII)]
-    bad += [] if bad or plain["budget_seconds"] > 0 else ["budget_seconds"]
+    bad += [key for key in _budgets(plain) if not bad and not plain[key] > 0]
     words = {key: plain.get(key) for key in WORDS} | {key: plain.get(key) or "" for key in OPTIONAL_WORDS}
     bad += [key for key, value in words.items() if not isinstance(value, str) or not value.isprintable()]
     return f"{bad[0]} is missing or wrong" if bad else ""
@@ -89,17 +110,17 @@ def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
     found = [{**record, "file": str(path)} for path in paths.values() if (record := read_record(path)) is not None]
     _check_asked(found)
     _check_data(found)
-    return sorted(found, key=lambda r: (r["system"], r["budget_seconds"], error(r, "test") or 0.0))
+    return sorted(found, key=lambda r: (r["system"], *astuple(budget_of(r)), error(r, "test") or 0.0))
 
 
 def _check_asked(records: list[dict[str, Any]]) -> None:
     """Refuse two answers to the same question."""
     first: dict[tuple[Any, ...], str] = {}
     for record in records:
-        asked = tuple(record[key] for key in (*ASKED, "device"))
-        before = first.setdefault(asked, record["file"])
+        question = (*asked(record), record["device"])
+        before = first.setdefault(question, record["file"])
         if before != record["file"]:
-            words = ", ".join(map(str, asked))
+            words = ", ".join(map(str, question))
             raise DataError(f"{before} and {record['file']} are records of the same: {words}. Name one of them.")
 
 

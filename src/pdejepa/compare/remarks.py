@@ -8,7 +8,7 @@ from typing import Any
 from pdejepa.compare.entries import CARDS
 from pdejepa.compare.protocol import BLOCK
 from pdejepa.compare.published import METHOD
-from pdejepa.compare.records import error, named
+from pdejepa.compare.records import budget_of, error, named
 from pdejepa.forecast.card import percent
 
 TOLERANCE = 0.1  # of the seconds of a budget
@@ -124,8 +124,9 @@ def _range(values: list[float | None]) -> str:
 
 
 def _overdrawn(group: list[dict[str, Any]]) -> list[str]:
-    """Who trained for much more or less than the budget: steps are planned ahead, and timed before they are."""
-    off = [r for r in group if abs(r["seconds"] / r["budget_seconds"] - 1) > TOLERANCE]
+    """Who trained for much more or less than the budget: a single step, or what comes before it, may be too long."""
+    timed = [r for r in group if budget_of(r).unit == "seconds"]
+    off = [r for r in timed if abs(r["seconds"] / budget_of(r).amount - 1) > TOLERANCE]
     words = ", ".join(f"{named(r, group)} {r['seconds']:.3g} s" for r in off)
     return [f"More than {TOLERANCE:.0%} beside the budget: {words}."] if off else []
 
@@ -164,9 +165,10 @@ def _commits(group: list[dict[str, Any]]) -> list[str]:
 
 def _devices(one: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[str]:
     """Where else the same was measured: another table, because the same seconds are another number of steps there."""
-    same = [r for r in records if all(r[key] == one[key] for key in ("system", "size", "budget_seconds", "recipe"))]
+    alike = lambda r: (r["system"], r["size"], r["recipe"], budget_of(r))  # noqa: E731
+    same = [r for r in records if alike(r) == alike(one)]
     others = sorted({r["device"] for r in same} - {one["device"]})
-    if not others:
+    if not others or budget_of(one).unit != "seconds":
         return []
     return [
         f"Also measured on {', '.join(others)}, in another table: the same seconds allow other numbers of steps there, "

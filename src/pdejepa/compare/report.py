@@ -7,7 +7,7 @@ from typing import Any
 from pdejepa import systems
 from pdejepa.compare.entries import CARDS
 from pdejepa.compare.published import published, reason
-from pdejepa.compare.records import error, named
+from pdejepa.compare.records import budget_of, error, named
 from pdejepa.compare.remarks import blind_is_best, cautions, known
 from pdejepa.core.documents import escaped, markdown_table
 from pdejepa.evaluate.published import metric_of
@@ -45,7 +45,7 @@ def groups(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Records that belong into one table, by its title."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        how = f"{record['budget_seconds']:g} s each from {record['weights']}, recipe {record['recipe']}"
+        how = f"{budget_of(record).words} each from {record['weights']}, recipe {record['recipe']}"
         title = f"{record['system']}, {how}, {record['size']} data, {record['device']}"
         tables.setdefault(title, []).append(record)
     return tables

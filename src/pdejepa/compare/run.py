@@ -10,11 +10,12 @@ the recipe's, as it is, three times as much; the best score on valid wins, or on
 are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
 record in the same folder.
 
-The seconds of a budget are those of training: steps, scores, the timing of the first steps and, on a GPU, their
-recording; trials do not count their first steps, or they could be over before they begin.  Data, the building of the
-network, the judgement and files stay outside (checkpoints of a hundred million parameters would take a large part of
-three minutes), and so does what a GPU compiles: a competitor with compiled parts first trains for a few steps that are
-thrown away.
+A budget is a time, or a number of steps, samples or operations (`pdejepa.stages.budget`).  Seconds are those of
+training: steps, which are counted anew on the way so that they end in time (`pdejepa.stages.pace`), scores, the timing
+of the first steps and, on a GPU, their recording; trials do not count their first steps, or they could be over before
+they begin.  Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred million
+parameters would take a large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts
+first trains for a few steps that are thrown away.
 
 A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
 interrupted keeps the trials that were done; its training begins anew.
@@ -35,19 +36,19 @@ from typing import Any
 import torch
 
 from pdejepa import recipes
-from pdejepa.baselines.fit import TotalBudget
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, Entry, longest_history
 from pdejepa.compare.plan import Comparison, Turn, forecasters, records_before
 from pdejepa.compare.protocol import is_blind, judge, speed, true_frames
-from pdejepa.compare.records import ASKED, read_record
-from pdejepa.compare.trials import clear, keep_trials, trial, trial_seconds, trials_of
+from pdejepa.compare.records import asked, budget_key, read_record
+from pdejepa.compare.trials import clear, keep_trials, trial, trial_budget, trials_of
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.data.plan import build_system
 from pdejepa.evaluate.published import metric_of
+from pdejepa.stages.budget import TotalBudget
 from pdejepa.systems.structure import SIZES
 
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
@@ -106,8 +107,7 @@ def _check_load(say: Callable[[str], object]) -> None:
 def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> dict[str, Any]:
     """A record; one of another device, or of other data, is not an answer to what is asked now."""
     record, here = read_record(path), device_name(plan.device)
-    asked = (plan.system, name, plan.recipe, plan.size, plan.seconds, seed)
-    if record is None or tuple(record[key] for key in ASKED) != asked:
+    if record is None or asked(record) != (plan.system, name, plan.recipe, plan.size, plan.budget, seed):
         raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
     if record["device"] != here:
         raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
@@ -152,7 +152,7 @@ def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
 def _tried(turn: Turn, path: Path, say: Callable[[str], object]) -> dict[str, Any] | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
     plan, title = turn.plan, CARDS[turn.solver].title
-    long = f"{trial_seconds(plan.seconds):.3g} s for each of three learning rates, then {plan.seconds:g} s"
+    long = f"{trial_budget(plan.budget).about} for each of three learning rates, then {plan.budget.words}"
     say(f"{title}, seed {turn.seed}: {long}")
     try:
         write_json(path, _one(turn))
@@ -208,7 +208,7 @@ def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
         "recipe": plan.recipe,
         "size": plan.size,
         "seed": turn.seed,
-        "budget_seconds": plan.seconds,
+        budget_key(plan.budget.unit): plan.budget.amount,
         "weights": "scratch",
         "true_frames": true_frames(entry, turn.pool),
         "is_blind": is_blind(card),
@@ -231,7 +231,7 @@ def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, A
 
     Trials are done once.  A rate that survived its trial and not the training counts as failed: the next one is taken.
     """
-    trials, budget = trials_of(turn), TotalBudget("seconds", turn.plan.seconds)
+    trials = trials_of(turn)
     while good := [one for one in trials if one["score"] is not None]:
         keep_trials(turn, trials)
         best = min(good, key=lambda one: one["score"])
@@ -239,7 +239,7 @@ def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, A
         clear(turn.plan.device)
         shutil.rmtree(turn.folder, ignore_errors=True)
         try:
-            report = entry.fit(turn.pool, budget, turn.folder, best["factor"], keep="memory")
+            report = entry.fit(turn.pool, turn.plan.budget, turn.folder, best["factor"], keep="memory")
         except NumericalError:
             best["score"] = None
             continue

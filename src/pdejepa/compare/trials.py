@@ -14,20 +14,21 @@ from typing import Any
 
 import torch
 
-from pdejepa.baselines.fit import TotalBudget
 from pdejepa.compare.plan import Turn, records_before
+from pdejepa.compare.records import budget_of
 from pdejepa.core.device import device_name, forget_memory, free_memory
 from pdejepa.core.errors import NumericalError
 from pdejepa.core.files import read_json, write_json
+from pdejepa.stages.budget import TotalBudget
 
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
-TRIAL_SHARE = 1 / 9  # of a short budget: then the trials together take a third of it
+TRIAL_SHARE = 1 / 9  # of other budgets: then the trials together take a third of them
 
 
 def trials_of(turn: Turn) -> list[dict[str, Any]]:
     """The trials of a competitor: those done before, and new ones of the rates that are left."""
-    found, budget = _kept(turn) or _trials_before(turn), TotalBudget("seconds", trial_seconds(turn.plan.seconds))
+    found, budget = _kept(turn) or _trials_before(turn), trial_budget(turn.plan.budget)
     for factor in FACTORS[len(found) :]:
         found = [*found, {"factor": factor, "score": trial(turn, factor, budget)}]
         keep_trials(turn, found)  # who is stopped now goes on with the next rate
@@ -69,16 +70,18 @@ def _checked(trials: Any) -> list[dict[str, Any]]:
     return trials if is_good else []
 
 
-def trial_seconds(budget: float) -> float:
-    return min(TRIAL_SECONDS, TRIAL_SHARE * budget)
+def trial_budget(budget: TotalBudget) -> TotalBudget:
+    """A ninth of the training, and no more than 20 seconds of a time."""
+    amount = TRIAL_SHARE * budget.amount
+    return TotalBudget(budget.unit, min(TRIAL_SECONDS, amount) if budget.unit == "seconds" else amount)
 
 
 def _trials_before(turn: Turn) -> list[dict[str, Any]]:
     """Those of a record with another budget and trials of the same length, which would only be repeated; or []."""
     plan = turn.plan
-    same = (trial_seconds(plan.seconds), device_name(plan.device), turn.pool.data.hash)
-    for record in records_before(plan, f"{plan.system}-{turn.solver}-{plan.recipe}-{plan.size}-*s-s{turn.seed}.json"):
-        if (trial_seconds(record["budget_seconds"]), record["device"], record.get("data_hash")) == same:
+    same = (trial_budget(plan.budget), device_name(plan.device), turn.pool.data.hash)
+    for record in records_before(plan, f"{plan.system}-{turn.solver}-{plan.recipe}-{plan.size}-*-s{turn.seed}.json"):
+        if (trial_budget(budget_of(record)), record["device"], record.get("data_hash")) == same:
             return _checked(record.get("trials"))
     return []
 

@@ -15,6 +15,7 @@ from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import human_bytes
 from pdejepa.stages.config import STAGES, TrainConfig
+from pdejepa.stages.settings import Budget
 from pdejepa.systems import System
 from pdejepa.systems.structure import Parameter
 
@@ -165,7 +166,7 @@ def _settings(details: dict[str, Any], usual: dict[str, Any]) -> tuple[dict[str,
         return {**usual, **{key: details[key] for key in KNOWN}}, False
     for name, n_steps in details["steps"].items():
         if _seconds(told, name):
-            told[name]["training"]["budget"] = {"steps": n_steps, "epochs": 0.0, "seconds": 0.0}
+            told[name]["training"]["budget"] = to_dict(Budget(steps=n_steps))
     return told, True
 
 

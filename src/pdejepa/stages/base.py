@@ -106,6 +106,10 @@ class Stage(nn.Module, ABC):
         """The step that stands for the typical one when the number-th of n steps is timed; see `plan`."""
         return number
 
+    def cost(self, share: float) -> float:
+        """What a step costs when that share (0..1) of the stage is done, in any unit; see `pace`."""
+        return 1.0
+
     def describe(self, scores: dict[str, float]) -> str:
         """What the scores mean, in words, for people who watch; empty if the number says enough."""
         return ""

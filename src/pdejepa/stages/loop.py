@@ -4,6 +4,7 @@
     every log_every steps:   a line in metrics.jsonl
     n_scores times at most:  score on valid; the best weights are kept
     by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: none, see `scratch`
+    n_steps:                 settled at the start; in memory seconds count, and it changes with the pace, see `pace`
 
 A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
 upstream changed is refused.  On a CPU a resumed stage repeats every bit: the order of samples and all random numbers
@@ -34,7 +35,9 @@ from pdejepa.stages.checkpoint import BEST, StageFolder
 from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
 from pdejepa.stages.guard import FiniteGuard, Jumps, clip_gradients, describe_trajectories
 from pdejepa.stages.interrupts import StopRequest, stop_on_signal
+from pdejepa.stages.operations import step_flops
 from pdejepa.stages.optim import build_optimiser
+from pdejepa.stages.pace import Pace
 from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.result import load_result, write_result
@@ -96,6 +99,7 @@ class _Training:
         self.is_writer = context.rank == 0
         self.done, self.n_steps, self.n_scores = 0, 0, 0
         self.best: Best | None = None
+        self.pace: Pace | None = None
         self.begun = self.saved_at = self.noted_at = planning.clock()
         earlier = read_lines(store.root / "timings.jsonl")
         self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
@@ -139,9 +143,9 @@ class _Training:
         with progress(self.n_steps - self.done, self.stage.name, "steps", stream) as bar:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
-            for step in range(self.done, self.n_steps):
-                metrics = self._update(step, self.n_steps)
-                self.done = step + 1
+            while self.done < self.n_steps:
+                metrics = self._update(self.done, self.n_steps)
+                self.done += 1
                 is_last = self.done == self.n_steps
                 is_score = self.done in scores
                 if is_score or is_last or self.done % self.settings.log_every == 0:
@@ -153,6 +157,14 @@ class _Training:
                 bar.advance()
                 if should_stop and not is_last:
                     raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
+                if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
+                    scores = self._keep_pace(self.pace, scores)
+
+    def _keep_pace(self, pace: Pace, scores: set[int]) -> set[int]:
+        """Change the number of steps so that they end with the seconds; the steps at which the rest is scored."""
+        n_left = sum(step > self.done for step in scores)
+        self.n_steps = pace.recount(self._now(), self.done, self.n_steps, n_left)
+        return {self.done + step for step in score_steps(n_left, self.n_steps - self.done)}
 
     def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
         """One step: everything that changes the weights is here."""
@@ -194,8 +206,11 @@ class _Training:
 
     def _judge(self, bar: Progress) -> bool:
         """Score on valid; whether it is the best so far, in the eyes of rank 0."""
+        begun = self._now()
         scores = self._score()
         score = scores["score"]
+        if self.pace is not None:
+            self.pace.scored(self._now() - begun)
         self._record({"valid": scores})
         words = self.stage.describe(scores)
         bar.note(f"step {self.done:,}: score {score:.4g} on valid" + (f"; {words}" if words else ""))
@@ -273,7 +288,8 @@ class _Training:
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
         budget = self.settings.budget
-        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch), self.settings.n_scores
+        flops = lambda: self.context.world * step_flops(self.stage)  # noqa: E731  # every rank has its part of a step
+        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, flops), self.settings.n_scores
         if not steps:
             steps, scores = self._probe(request)
         plan = Plan(
@@ -282,7 +298,7 @@ class _Training:
             seed=self.context.seed,
             upstream=self.context.upstream,
             exactness="bit" if self.context.device.type == "cpu" else "loss",
-            budget={"steps": budget.steps, "epochs": budget.epochs, "seconds": budget.seconds},
+            budget=dataclasses.asdict(budget),
             scores=scores,
         )
         if self.is_writer:
@@ -312,16 +328,23 @@ class _Training:
 
         with tempfile.TemporaryDirectory() as aside:
             work = Work(step, log, self._score, save, self._wait)
-            n_steps, n_scores = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
-        if n_steps == 1:
+            found = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
+        if found.steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         restore(self.stage.saved(), before, "the probe")
         self._renew()
-        return n_steps, n_scores
+        if isinstance(self.store, Scratch):
+            self.pace = Pace(found, self.stage.cost)
+        return found.steps, found.scores
 
     def _wait(self) -> None:
         if self.context.device.type == "cuda":
             torch.cuda.synchronize(self.context.device)
+
+    def _now(self) -> float:
+        """The time when all that was asked for is done."""
+        self._wait()
+        return planning.clock()
 
     def finish(self) -> dict[str, Any]:
         """Check what must not have changed, and write the selected weights; all ranks end up with them."""

@@ -2,7 +2,8 @@
 
 A budget of seconds becomes a number of steps by timing a few of them when the stage starts.  Where scores would take
 more than a quarter of the seconds, there are fewer of them.  Both numbers are written to plan.json and never change
-again, so that a stage that was interrupted ends as it would have ended without.
+again, so that a stage that was interrupted ends as it would have ended without; but for trainings that nobody can
+resume, which keep to their seconds instead (see `pace`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import write_json
@@ -90,10 +91,12 @@ def _short(digest: str | None) -> str:
     return f"{digest[:8]}..." if digest else "nothing"
 
 
-def planned_steps(budget: Budget, n_samples: int, batch: int) -> int:
-    """Steps of a budget in steps or epochs; 0 for seconds, which must be measured."""
+def planned_steps(budget: Budget, n_samples: int, batch: int, step_flops: Callable[[], float]) -> int:
+    """Steps of a budget in steps, epochs or operations (rather one too few); 0 for seconds, which must be measured."""
     if budget.epochs > 0:
         return max(1, round(budget.epochs * max(1, n_samples // batch)))
+    if budget.flops > 0:
+        return max(1, int(budget.flops / step_flops() * (1 + 1e-9)))
     return budget.steps
 
 
@@ -108,7 +111,16 @@ class Work:
     wait: Callable[[], object]  # until the device has done what it was asked to do
 
 
-def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> tuple[int, int]:
+class Measured(NamedTuple):
+    """How many steps and scores fit into a budget of seconds; when it ends, by `clock`; seconds of a score."""
+
+    steps: int
+    scores: int
+    ends: float
+    score_s: float
+
+
+def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) -> Measured:
     """How many steps, and how many scores, fit into the seconds of the budget that the probe leaves; rank 0 decides.
 
     The first steps of a trial do not count: it shall learn something, and compiling would use up short budgets.
@@ -131,7 +143,8 @@ def measure_steps(settings: TrainingConfig, work: Work, is_trial: bool = False) 
     score_s += 2 * save_s  # a better score saves a checkpoint and the weights once more; count every score as better
     n_scores = ask_rank_zero(lambda: _n_scores(settings.n_scores, SCORES_SHARE * left / score_s))
     overhead = n_saves * save_s + n_scores * score_s
-    return ask_rank_zero(lambda: max(1, int((left - overhead) / step_s))), n_scores
+    n_steps = ask_rank_zero(lambda: max(1, int((left - overhead) / step_s)))
+    return Measured(n_steps, n_scores, begun + seconds, score_s)
 
 
 def _n_scores(wanted: int, affordable: float) -> int:

@@ -26,6 +26,8 @@ from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents
 from pdejepa.stages.losses import loss_dec
 
+FINE = 10_000  # steps, as many as tell lengths apart
+
 
 class Polish(MethodStage):
     name = "polish"
@@ -60,6 +62,9 @@ class Polish(MethodStage):
     def probe_step(self, number: int, n: int, n_steps: int) -> int:
         """Rollouts grow with the step: time some of every length."""
         return number * n_steps // n
+
+    def cost(self, share: float) -> float:
+        return float(self.length(int(share * FINE), FINE))
 
     def batch(self, step: int, n_steps: int) -> Batch:
         rows = self.rows(step)

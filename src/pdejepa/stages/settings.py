@@ -6,6 +6,7 @@ All of them are frozen dataclasses, so that a configuration file, an option or a
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,24 +20,26 @@ Selection = Literal["best", "last"]
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a stage lasts: exactly one of the three is positive.
+    """How long a stage lasts: exactly one of the four is positive.
 
-    Seconds become steps once, by timing a few steps when the stage starts; a resumed stage keeps that number.
+    Seconds and floating-point operations become steps once, by timing or counting a few steps when the stage starts; a
+    resumed stage keeps that number.
     """
 
     steps: int = 0
     epochs: float = 0.0
     seconds: float = 0.0
+    flops: float = 0.0
 
     def __post_init__(self) -> None:
-        given = {"steps": self.steps, "epochs": self.epochs, "seconds": self.seconds}
+        given = dataclasses.asdict(self)
         problems = [f"budget.{name} must be 0 or more, got {value}" for name, value in given.items() if not value >= 0]
         named = [name for name, value in given.items() if value > 0]
         if len(named) != 1:
             got = " and ".join(named) or "none"
             problems.append(
-                f"a budget needs exactly one of steps, epochs and seconds above 0, got {got}; set the others to 0, "
-                "e.g. budget={steps: 500, epochs: 0, seconds: 0}"
+                f"a budget needs exactly one of steps, epochs, seconds and flops above 0, got {got}; set the others "
+                "to 0, e.g. budget={steps: 500, epochs: 0, seconds: 0}"
             )
         _refuse(problems)
 

@@ -23,6 +23,7 @@ from pdejepa.forecast.forecaster import load
 from pdejepa.forecast.train import train
 from pdejepa.models.decoder import Decoder
 from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.plan import Measured
 from tests.unit.stages.method import small_config
 
 RUNS = ["physics", "geo", "vanilla", "euler", "rk2", "rk8", "no-anchor"]
@@ -46,7 +47,8 @@ def config(*words: str) -> TrainConfig:
 def _measured() -> Iterator[None]:
     """Nine seconds are STEPS steps, however busy the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pdejepa.stages.loop.measure_steps", lambda settings, work, is_trial: (STEPS, 1))
+        found = Measured(STEPS, scores=1, ends=9.0, score_s=0.0)
+        patch.setattr("pdejepa.stages.loop.measure_steps", lambda settings, work, is_trial: found)
         yield
 
 

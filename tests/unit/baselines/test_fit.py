@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import pdejepa
 from pdejepa import systems
@@ -22,6 +23,7 @@ from pdejepa.baselines.pool import Pool, blocks, build_pool
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, Interrupted, ResourceError
 from pdejepa.core.files import lock
 from pdejepa.stages.common import Place
+from pdejepa.stages.operations import step_flops
 
 CPU = torch.device("cpu")
 FIVE = TotalBudget("steps", 5)
@@ -258,6 +260,16 @@ def test_stages_end_with_the_weights_that_they_were_judged_by(tmp_path: Path, mo
     with pytest.raises(Interrupted):
         train(tmp_path / "run")
     assert seen == [True]
+
+
+@pytest.mark.parametrize(("name", "n", "tolerance"), [("geps", 12, 0.05), ("mpp", 90, 0.15), ("fno", 3, 1e-9)])
+def test_operations_are_those_of_a_whole_training(name: str, n: int, tolerance: float) -> None:
+    """Rollouts of GEPS grow while it trains, and windows of MPP have all lengths: four steps tell, no single one."""
+    stage = last_stage(name)
+    with FlopCounterMode(display=False) as counter:
+        for step in range(n):
+            stage(stage.batch(step, n))["loss"].backward()
+    assert step_flops(stage) == pytest.approx(counter.get_total_flops() / n, rel=tolerance)
 
 
 @pytest.mark.parametrize("name", ["lns", "zebra"])

@@ -18,7 +18,7 @@ from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import entries, protocol, run
 from pdejepa.compare.blind import blind_error
-from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, scaled, with_steps
+from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, scaled, with_parts
 from pdejepa.compare.plan import Comparison, Turn, chosen
 from pdejepa.compare.run import compare
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
@@ -190,16 +190,26 @@ def test_what_remains_to_who_does_not_know_the_parameters(pool: Pool) -> None:
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------
-def test_the_method_takes_steps_and_samples_too(pool: Pool, tmp_path: Path) -> None:
+def test_the_method_takes_what_is_counted_too(pool: Pool, tmp_path: Path) -> None:
     entry = MethodEntry("advection", "tiny", 0)
     report = entry.fit(pool, TotalBudget("steps", 10), tmp_path / "run", 1.0, keep="memory")
     assert {part["steps"] for part in report.values()} == {2}
-    samples = with_steps(entry.config, TotalBudget("samples", 1000))
+    samples = with_parts(entry.config, TotalBudget("samples", 1000))
     for name in samples.stages:
         training = getattr(samples, name).training
-        assert training.budget.steps == round(1000 / len(samples.stages) / training.batch)
-    with pytest.raises(ConfigError, match="budgets in seconds, steps or samples; got one in flops"):
-        entry.fit(pool, TotalBudget("flops", 1e9), tmp_path / "other", 1.0)
+        assert training.budget.steps == int(1000 / len(samples.stages) / training.batch)
+
+
+def test_the_method_takes_operations(pool: Pool, tmp_path: Path) -> None:
+    """Each stage takes what its own steps cost: all of its part, to one step."""
+    steps = {}
+    for amount in (4e9, 12e9):
+        budget, out = TotalBudget("flops", amount), tmp_path / f"{amount}"
+        report = MethodEntry("advection", "tiny", 0).fit(pool, budget, out, 1.0, keep="memory")
+        steps[amount] = {stage: part["steps"] for stage, part in report.items()}
+    assert len(set(steps[4e9].values())) > 2
+    for stage, few in steps[4e9].items():
+        assert 3 * few <= steps[12e9][stage] <= 3 * few + 2
 
 
 def test_learning_rates_are_scaled(pool: Pool) -> None:
@@ -226,7 +236,7 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     small = systems.get("advection", n_points=32)
     monkeypatch.setattr(run, "build_system", lambda *_: small)
     monkeypatch.setattr(run, "N_JUDGED", 5)
-    plan = Comparison("advection", ("fno",), 3.0, tmp_path, size="tiny", recipe="tiny")
+    plan = Comparison("advection", ("fno",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe="tiny")
     said: list[str] = []
     records = compare(plan, said.append)
     assert [record["solver"] for record in records] == ["fno"]
@@ -281,7 +291,7 @@ def test_one_that_fails_leaves_the_others_their_turn(
     monkeypatch.setattr(run, "_pool", lambda *_: pool)
     monkeypatch.setattr(run, "_one", one)
     said: list[str] = []
-    plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), 90.0, tmp_path)
+    plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), TotalBudget("seconds", 90.0), tmp_path)
     assert [one["solver"] for one in compare(plan, said.append)] == ["dpot"]
     assert said[0] == "FNO, seed 0: 10 s for each of three learning rates, then 90 s"
     assert [line.split(":")[0] for line in said[1::2]] == ["FNO", "LNS", "CAPE", "DPOT-S"]

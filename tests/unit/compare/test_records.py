@@ -13,7 +13,6 @@ import torch
 
 from pdejepa import systems
 from pdejepa.app.cli import main
-from pdejepa.app.commands.compare import _seconds
 from pdejepa.baselines.pool import build_pool
 from pdejepa.baselines.solver import Answer
 from pdejepa.compare import protocol, run
@@ -23,8 +22,9 @@ from pdejepa.compare.records import read_record, read_records
 from pdejepa.compare.remarks import cautions
 from pdejepa.compare.report import groups, rows
 from pdejepa.compare.run import compare
-from pdejepa.core.errors import ConfigError, DataError, Interrupted, UsageError
+from pdejepa.core.errors import ConfigError, DataError, Interrupted
 from pdejepa.core.files import lock
+from pdejepa.stages.budget import TotalBudget, Unit
 from tests.unit.compare.made import record
 
 CPU = torch.device("cpu")
@@ -78,7 +78,7 @@ def test_other_files_are_left_out(content: str, tmp_path: Path) -> None:
     "changes", [{"solver": "cape"}, {"seed": 7}, {"budget_seconds": 90.0}, {"size": "tiny"}, {"recipe": "tiny"}]
 )
 def test_a_record_is_what_its_name_promises(changes: dict[str, Any], tmp_path: Path) -> None:
-    plan = Comparison("combined", ("fno",), 180.0, tmp_path)
+    plan = Comparison("combined", ("fno",), TotalBudget("seconds", 180.0), tmp_path)
     path = tmp_path / f"{plan.name('fno', 0)}.json"
     path.write_text(json.dumps(record("fno", 0.1)))
     assert [one["solver"] for one in compare(plan, str)] == ["fno"]
@@ -95,7 +95,7 @@ def test_a_record_is_what_its_name_promises(changes: dict[str, Any], tmp_path: P
         (["--size", "tinyy"], "unknown size 'tinyy', did you mean 'tiny'?"),
         (["--size", "medium"], "unknown size 'medium'. Sizes: tiny, small, paper."),
         (["--solvers", ","], "Expected names of solvers, or all; got none."),
-        (["--budget", "100steps"], "--budget must be a time"),
+        (["--budget", "100stops"], "--budget must be a time"),
         (["--budget", "9" * 400], "--budget must be a time"),
         (["--out", __file__], "--out must be a folder"),
         (["nosuch"], "nosuch"),
@@ -120,12 +120,26 @@ def test_what_is_damaged_in_the_folder_is_told_before_anything_is_made(
     assert "notes.json cannot be read" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("20S", 20.0), ("3Min", 180.0), ("0.5 h", 1800.0), ("7", 7.0)])
-def test_budgets_are_times(text: str, seconds: float) -> None:
-    assert _seconds(text) == seconds
-    for odd in ("20steps", "-3s", "0s", "\uff12\uff10s"):
-        with pytest.raises(UsageError, match="--budget must be a time such as 20s, 3min or 1h"):
-            _seconds(odd)
+@pytest.mark.parametrize("unit", ["steps", "samples", "flops"])
+def test_records_of_other_budgets(unit: Unit, tmp_path: Path) -> None:
+    """They have names and tables of their own, and their seconds are no budget; one with two budgets is damaged."""
+    timed = record("fno", 0.1)
+    counted = {f"budget_{unit}": 5e3, **{key: value for key, value in timed.items() if key != "budget_seconds"}}
+    plan = Comparison("combined", ("fno",), TotalBudget(unit, 5000), tmp_path)
+    path = tmp_path / f"combined-fno-fast-paper-5000{unit}-s0.json"
+    assert path.name == f"{plan.name('fno', 0)}.json"
+    path.write_text(json.dumps(counted))
+    (tmp_path / "timed.json").write_text(json.dumps(timed))
+    assert [one["file"] for one in read_records([path])] == [str(path)]
+    assert [one["seconds"] for one in compare(plan, str)] == [timed["seconds"]]
+    tables = groups(read_records([tmp_path]))
+    assert {title.partition(" each")[0] for title in tables} == {f"combined, 5000 {unit}", "combined, 180 s"}
+    for title, group in tables.items():
+        group[0]["seconds"] = 300.0
+        assert any("beside the budget" in line for line in cautions(group)) == title.startswith("combined, 180 s")
+    path.write_text(json.dumps({**counted, **timed}))
+    with pytest.raises(DataError, match=f"it tells budget_seconds and budget_{unit}"):
+        read_records([path])
 
 
 def test_solvers_are_named_once() -> None:
@@ -162,18 +176,20 @@ def test_a_package_that_is_missing_is_told_before_anything_is_made(
     monkeypatch.setattr(run, "_pool", stop)
     monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Interrupted):
-        compare(Comparison("combined", ("fno", "zebra"), 180.0, tmp_path), said.append)
+        compare(Comparison("combined", ("fno", "zebra"), TotalBudget("seconds", 180.0), tmp_path), said.append)
     assert said == ['Zebra will be left out, unless you stop and say: pip install "pdejepa[zebra]"']
 
 
 def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
     """Another one would remove what this one trains."""
-    plan = Comparison("combined", ("fno",), 180.0, tmp_path)
+    plan = Comparison("combined", ("fno",), TotalBudget("seconds", 180.0), tmp_path)
     (tmp_path / f"{plan.name('fno', 0)}.json").write_text(json.dumps(record("fno", 0.1)))
     code = (
         "import sys; from pathlib import Path\n"
         "from pdejepa.compare.plan import Comparison; from pdejepa.compare.run import compare\n"
-        "compare(Comparison('combined', ('fno',), 180.0, Path(sys.argv[1])), lambda line: print(line, flush=True))"
+        "from pdejepa.stages.budget import TotalBudget\n"
+        "plan = Comparison('combined', ('fno',), TotalBudget('seconds', 180.0), Path(sys.argv[1]))\n"
+        "compare(plan, lambda line: print(line, flush=True))"
     )
     with lock(tmp_path):
         other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -215,7 +231,7 @@ def test_what_can_be_known_is_solved_for_only_where_somebody_is_blind(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(run, "blind_error", lambda pool, split: asked.append(split))
-    plan = Comparison("advection", ("cape", "fno"), 1.0, tmp_path, size="tiny")
+    plan = Comparison("advection", ("cape", "fno"), TotalBudget("seconds", 1.0), tmp_path, size="tiny")
     for waiting in (("cape",), ("cape", "fno")):
         pool = run._pool(plan, waiting, str)
     assert asked == ["test", "ood"]

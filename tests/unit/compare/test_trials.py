@@ -35,7 +35,7 @@ def pool() -> Pool:
 
 @pytest.fixture
 def turn(pool: Pool, tmp_path: Path) -> Turn:
-    return Turn(Comparison("advection", ("fno",), 90.0, tmp_path), "fno", 0, pool)
+    return Turn(Comparison("advection", ("fno",), TotalBudget("seconds", 90.0), tmp_path), "fno", 0, pool)
 
 
 class Wild:
@@ -72,10 +72,10 @@ def test_who_diverges_after_its_trial_takes_the_next_rate(turn: Turn, monkeypatc
 def test_the_same_trials_are_not_run_twice(
     before: dict[str, Any], is_taken: bool, turn: Turn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn = dataclasses.replace(turn, plan=dataclasses.replace(turn.plan, seconds=600.0))
+    turn = dataclasses.replace(turn, plan=dataclasses.replace(turn.plan, budget=TotalBudget("seconds", 600.0)))
     found = [{"factor": factor, "score": factor} for factor in trials.FACTORS]
     known = record("fno", 0.1, "advection", data_hash=turn.pool.data.hash, trials=found, **before)
-    name = dataclasses.replace(turn.plan, seconds=180.0).name("fno", 0)
+    name = dataclasses.replace(turn.plan, budget=TotalBudget("seconds", 180.0)).name("fno", 0)
     (turn.plan.out / f"{name}.json").write_text(json.dumps(known))
     (turn.plan.out / f"{name.replace('180', '100')}.json").write_text("{damaged")
     monkeypatch.setattr(trials, "trial", new_trial)

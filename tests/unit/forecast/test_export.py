@@ -188,7 +188,7 @@ def test_the_command_repeats_the_training(run: Path, tmp_path: Path, capsys: Pri
     n_steps = details["steps"]["pretrain"]
     assert n_steps > 0
     expected = {**trained, "device": "auto", "stages": ["pretrain", "align", "dynamics", "decode"]}
-    expected["pretrain"]["training"]["budget"] = {"steps": n_steps, "epochs": 0.0, "seconds": 0.0}
+    expected["pretrain"]["training"]["budget"] = {"steps": n_steps, "epochs": 0.0, "seconds": 0.0, "flops": 0.0}
     for unused in ("polish", "reconstruct"):  # settings of stages that this model does not have
         expected.pop(unused), found.pop(unused)
     assert found == expected

@@ -19,11 +19,16 @@ from tests.faults.training import Toy, result, settings, train
 
 
 def test_steps_of_a_budget() -> None:
-    assert planned_steps(Budget(steps=7), 100, 8) == 7
-    assert planned_steps(Budget(epochs=2.5), 100, 8) == 30
-    assert planned_steps(Budget(epochs=0.01), 100, 8) == 1
-    assert planned_steps(Budget(epochs=3), 4, 8) == 3
-    assert planned_steps(Budget(seconds=3), 100, 8) == 0
+    def steps(budget: Budget, n_samples: int = 100) -> int:
+        return planned_steps(budget, n_samples, 8, lambda: 1e6)
+
+    assert steps(Budget(steps=7)) == 7
+    assert steps(Budget(epochs=2.5)) == 30
+    assert steps(Budget(epochs=0.01)) == 1
+    assert steps(Budget(epochs=3), 4) == 3
+    assert steps(Budget(flops=7.9e6)) == 7
+    assert steps(Budget(flops=10.0)) == 1
+    assert steps(Budget(seconds=3)) == 0
 
 
 def test_epochs(tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def measured(
         wait=lambda: None,
     )
     wanted = settings(budget=Budget(seconds=seconds), log_every=20, n_scores=10)
-    return *planning.measure_steps(wanted, work, is_trial), spent
+    return *planning.measure_steps(wanted, work, is_trial)[:2], spent
 
 
 def test_quick_steps_are_timed_until_the_clock_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:

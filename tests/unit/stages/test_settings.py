@@ -15,7 +15,7 @@ from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, Tra
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({}, "exactly one of steps, epochs and seconds above 0, got none"),
+        ({}, "exactly one of steps, epochs, seconds and flops above 0, got none"),
         ({"steps": 3, "seconds": 1.0}, "got steps and seconds"),
         ({"steps": -3, "seconds": 1.0}, "budget.steps must be 0 or more, got -3"),
         ({"epochs": float("nan")}, "budget.epochs must be 0 or more, got nan"),

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-LONGEST_S = 1e8  # three years
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +22,9 @@ def compare(
     solvers: Annotated[
         str, typer.Option("--solvers", metavar="A,B", help="Names (`pdejepa baselines` lists them), or all.")
     ] = "all",
-    budget: Annotated[str, typer.Option("--budget", help="Time for each training, e.g. 20s, 3min.")] = "3min",
+    budget: Annotated[
+        str, typer.Option("--budget", help="Of each training: 20s, 3min; or 500steps, 64000samples, 1e15flops.")
+    ] = "3min",
     size: Annotated[str, typer.Option("--size", help="Of the data: tiny, small or paper.")] = "paper",
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="tiny, fast or paper; tiny for tiny data, else fast by default.")
@@ -49,8 +48,9 @@ def compare(
     """
     from pdejepa.core.documents import find_marks, write_between
     from pdejepa.core.errors import DataError, UsageError
+    from pdejepa.stages.budget import parse_budget
 
-    seconds = _seconds(budget)
+    total = parse_budget(budget)
     if write is not None:
         find_marks(write, "compare")  # before hours of training
     if report and (given := _given(context)):
@@ -65,7 +65,7 @@ def compare(
             raise UsageError(f"--out must be a folder; {out} is a file.")
         read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
         recipe = recipe or ("tiny" if size == "tiny" else "fast")
-        missing = _run(systems, solvers, seconds=seconds, out=out, size=size, recipe=recipe, seeds=seeds, device=device)
+        missing = _run(systems, solvers, budget=total, out=out, size=size, recipe=recipe, seeds=seeds, device=device)
         places = [out]
     records = read_records(places)
     if not records:
@@ -109,17 +109,6 @@ def _say(line: str) -> None:
     """A line of what goes on; a reader that has gone away must not cost the training."""
     with contextlib.suppress(BrokenPipeError):
         typer.echo(line)
-
-
-def _seconds(text: str) -> float:
-    from pdejepa.core.errors import UsageError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)?", text.strip().lower(), re.ASCII)
-    unit = {"min": 60.0, "m": 60.0, "h": 3600.0}.get(match[2], 1.0) if match else 1.0
-    seconds = unit * float(match[1]) if match else 0.0
-    if not 0 < seconds < LONGEST_S:
-        raise UsageError(f"--budget must be a time such as 20s, 3min or 1h; got {text!r}.")
-    return seconds
 
 
 def _show(records: list[dict[str, Any]]) -> None:
