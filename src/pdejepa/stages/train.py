@@ -25,7 +25,7 @@ from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.align import Align
-from pdejepa.stages.base import Context, Keep, silent
+from pdejepa.stages.base import Context, Keep, Say, silent
 from pdejepa.stages.common import MethodStage, Place
 from pdejepa.stages.config import STAGES, TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
@@ -70,7 +70,7 @@ class Trained:
 def train_stages(
     config: TrainConfig,
     out: str | Path,
-    say: Callable[[str], object] = print,
+    say: Say = print,
     after_stage: Callable[[str, Trained], None] | None = None,
     restart: str = "",
     data: TrainingData | None = None,
@@ -93,23 +93,22 @@ def train_stages(
         end_group()
 
 
+@dataclass(frozen=True)
 class _Run:
-    """One training in one folder."""
+    """One training in one folder; see `train_stages`."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        out: Path,
-        place: Place,
-        say: Callable[[str], object],
-        after_stage: Callable[[str, Trained], None] | None,
-        restart: str,
-        data: TrainingData | None,
-        keep: Keep,
-    ) -> None:
-        self.config, self.out, self.place, self.say = config, out, place, say
-        self.device, self.after_stage, self.restart, self.data = place.device, after_stage, restart, data
-        self.keep = keep
+    config: TrainConfig
+    out: Path
+    place: Place
+    say: Say
+    after_stage: Callable[[str, Trained], None] | None
+    restart: str
+    data: TrainingData | None
+    keep: Keep
+
+    @property
+    def device(self) -> torch.device:
+        return self.place.device
 
     def run(self) -> Trained:
         if self.restart and self.place.rank == 0:

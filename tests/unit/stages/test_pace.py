@@ -95,6 +95,21 @@ def test_a_disturbance_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Clocked.now == pytest.approx(SECONDS, abs=2)
 
 
+@pytest.mark.usefixtures("own_clock")
+@pytest.mark.parametrize("first", [0.02, 30.0])
+def test_first_steps_of_another_pace(tmp_path: Path, first: float) -> None:
+    """Five steps fifty times as fast, or thirty times as slow.  The probe takes 4 + 12 + 3 s, four scores 12 s."""
+
+    class Odd(Clocked):
+        def batch(self, step: int, n_steps: int) -> Batch:
+            Clocked.pace = first if step < 5 else 1.0
+            return super().batch(step, n_steps)
+
+    report = train(tmp_path / "toy", Odd(settings(budget=Budget(seconds=SECONDS))), keep="memory")
+    assert Clocked.now == pytest.approx(SECONDS, abs=3)
+    assert report["steps"] == pytest.approx(5 + SECONDS - 19 - 12 - 5 * first, abs=3)
+
+
 def test_a_clock_that_stands_still_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "clock", lambda: 5.0)
     pace = Pace(Measured(100, 1, 50.0, 0.0), lambda share: 1.0)
