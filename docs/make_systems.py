@@ -202,7 +202,7 @@ def _model(config: TrainConfig) -> Surrogate:
 
 
 def _budget(budget: Budget) -> str:
-    told = {"steps": budget.steps, "epochs": budget.epochs, "s": budget.seconds}
+    told = {"steps": budget.steps, "epochs": budget.epochs, "s": budget.seconds, "flops": budget.flops}
     return next(f"{value:,g} {unit}" for unit, value in told.items() if value)
 
 

@@ -274,6 +274,19 @@ def test_two_ranks_train_as_one(tmp_path: Path) -> None:
         assert two == pytest.approx(one, rel=1e-6)
 
 
+def _train_on_operations(folder: str) -> None:
+    """With an optimiser that multiplies matrices, on every rank the same ones."""
+    optimiser = OptimiserConfig(kind="muon", lr=0.02)
+    train(Path(folder), Toy(settings(budget=Budget(flops=2e5), optimiser=optimiser)))
+
+
+def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
+    _train_on_operations(str(tmp_path / "one"))
+    assert in_ranks(2, _train_on_operations, str(tmp_path / "two")) == [(0, ""), (0, "")]
+    one, two = (json.loads((tmp_path / name / "plan.json").read_text())["steps"] for name in ("one", "two"))
+    assert 10 < one == two
+
+
 def _train_and_kill_rank_one(folder: str) -> None:
     rank = int(os.environ["RANK"])
     train(Path(folder), Toy(disturb={13: kill_minus_nine} if rank == 1 else {}))

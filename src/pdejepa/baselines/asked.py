@@ -39,8 +39,8 @@ def remember(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
         write_json(path, {"asked": asked})
         return asked
     try:
-        before = {"start": Baseline.start, **read_json(path)["asked"]}  # earlier versions did not tell the start
-    except (ValueError, KeyError, TypeError):
+        before = _completed(read_json(path)["asked"])
+    except (AttributeError, ValueError, KeyError, TypeError):
         raise CheckpointError(
             f"{path} does not tell what the training in this folder was begun with. Use another folder, or remove it."
         ) from None
@@ -52,3 +52,11 @@ def remember(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
             "Use the same settings, or another folder, or remove this one."
         )
     return asked
+
+
+def _completed(asked: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier version was asked for, with what it did not know of at its defaults."""
+    for stage in asked["stages"].values():
+        if "budget" in stage["training"]:
+            stage["training"]["budget"] = {"flops": 0.0, **stage["training"]["budget"]}
+    return {"start": Baseline.start, **asked}

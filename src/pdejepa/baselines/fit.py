@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from pdejepa.stages.loop import run_stage
 from pdejepa.stages.losses import relative_error
 
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
+N_PARTS, N_ALIKE = 12, 100  # of a stage, for what its steps cost; shares that a part is the mean of
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
 DIVERGED = 1.0  # the error of a forecast whose values are not finite, as where forecasts are judged
@@ -110,8 +112,18 @@ class FitStage(Stage):
         return self._typical[number % len(QUARTERS)]
 
     def cost(self, share: float) -> float:
-        """New frames of a window, at least one: rollouts cost what they are long."""
-        return float(max(1, self.solver.window(self.name, share).n_frames - self.solver.card.history))
+        """New frames of a window, at least one: rollouts cost what they are long.
+
+        A mean over similar shares, since some solvers draw the length of each window.
+        """
+        return self._costs[min(int(share * N_PARTS), N_PARTS - 1)]
+
+    @cached_property
+    def _costs(self) -> list[float]:
+        shares = [(number + 0.5) / (N_PARTS * N_ALIKE) for number in range(N_PARTS * N_ALIKE)]
+        history = self.solver.card.history
+        new = [max(1, self.solver.window(self.name, share).n_frames - history) for share in shares]
+        return [sum(new[first : first + N_ALIKE]) / N_ALIKE for first in range(0, len(new), N_ALIKE)]
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:

@@ -88,7 +88,7 @@ class Mpp(Baseline):
 
     # ---- training ----------------------------------------------------------------------------------------------
     def window(self, stage: str, share: float) -> Window:
-        """A history of any length from 2 on, and the frame after it; the middle length where costs are counted."""
+        """A history of any length from 2 on, and the frame after it; the middle length in step 0, the usual example."""
         n_lengths = min(self.config.history, self.task.n_frames - 1) - 1
         draw, is_long = divmod(derive_seed(0, "mpp window", repr(share)), 3)
         longer = (draw % n_lengths if is_long else 0) if share > 0 else n_lengths // 2

@@ -80,7 +80,7 @@ def _tiny(group: list[dict[str, Any]]) -> list[str]:
 
 
 def _starved(group: list[dict[str, Any]]) -> list[str]:
-    """Who had a stage with a single step, because its seconds went into preparing."""
+    """Who had a stage with a single step, because the budget holds no more, or seconds went into preparing."""
     found = [(r, [stage for stage, n in r["steps"].items() if n <= 1]) for r in group]
     words = "; ".join(f"{named(r, group)} ({', '.join(stages)})" for r, stages in found if stages)
     return [f"One step only, so hardly trained: {words}. The budget is too short for them."] if words else []

@@ -117,8 +117,9 @@ def _repeat(details: dict[str, Any]) -> str:
         lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], f"  {word}"]
     command = " \\\n".join(lines) + ("\npdejepa export RUN FOLDER --as-trained" if details["as_trained"] else "")
     text = f"## How to repeat it\n\n```bash\n{command}\n```"
-    if any(n for name, n in details["steps"].items() if _seconds(details["training"], name)):
-        text += "\n\nStages that were given seconds are given the steps which that became."
+    measured = {_measured(details["training"], name) for name, n in details["steps"].items() if n} - {""}
+    if measured:
+        text += f"\n\nStages that were given {' or '.join(sorted(measured))} are given the steps which that became."
     if not is_whole:
         text += (
             "\n\nThe settings of the stages were not recorded: the command has the recipe's, of the pdejepa that wrote "
@@ -130,8 +131,8 @@ def _repeat(details: dict[str, Any]) -> str:
 def train_words(details: dict[str, Any]) -> tuple[list[str], bool]:
     """The words of the command that trains this model again, quoted for a shell, and whether nothing is missing.
 
-    Every setting that differs from the recipe's is a word key=value; budgets in seconds become the steps they led to,
-    which is what decides the result.
+    Every setting that differs from the recipe's is a word key=value; budgets that were measured become the steps they
+    led to, which is what decides the result.
     """
     recipe = details["recipe"] if details["recipe"] in recipes.RECIPES else "fast"
     usual = to_dict(recipes.get(details["system"], recipe))
@@ -165,16 +166,18 @@ def _settings(details: dict[str, Any], usual: dict[str, Any]) -> tuple[dict[str,
     if told.get("system") != details["system"]:
         return {**usual, **{key: details[key] for key in KNOWN}}, False
     for name, n_steps in details["steps"].items():
-        if _seconds(told, name):
+        if _measured(told, name):
             told[name]["training"]["budget"] = to_dict(Budget(steps=n_steps))
     return told, True
 
 
-def _seconds(training: dict[str, Any], stage: str) -> float:
+def _measured(training: dict[str, Any], stage: str) -> str:
+    """The unit of a budget that became steps on the machine that trained the stage; empty if it is none of those."""
     try:
-        return float(training[stage]["training"]["budget"]["seconds"])
-    except (KeyError, TypeError, ValueError):
-        return 0.0
+        budget = training[stage]["training"]["budget"]
+        return next((unit for unit in ("seconds", "flops") if float(budget.get(unit, 0.0)) > 0), "")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""
 
 
 def _changes(before: Any, now: Any, path: str = "") -> list[str]:

@@ -228,14 +228,15 @@ def examples(found: Sequence[Example], reason: str) -> Html:
 
 # ---- 8: reproduce ------------------------------------------------------------------------------------------------
 def command(content: RunContent) -> str:
-    """The command that repeats this run, with run.yaml as its configuration; budgets in seconds as their steps."""
+    """The command that repeats this run, with run.yaml as its configuration; measured budgets as their steps."""
     train = content.train
     parts = ["pdejepa", "train", str(train.get("system", "NAME"))]
     for name in content.asked:
         plan = content.stages[name].n_planned
-        if number(dig(train, name, "training", "budget", "seconds")) and plan:
-            budget = f"{name}.training.budget"
-            parts += [f"{budget}.seconds=0", f"{budget}.steps={plan}"]
+        for unit in ("seconds", "flops"):
+            if number(dig(train, name, "training", "budget", unit)) and plan:
+                budget = f"{name}.training.budget"
+                parts += [f"{budget}.{unit}=0", f"{budget}.steps={plan}"]
     if train.get("recipe") in ("paper", "fast", "tiny"):
         parts += ["--recipe", str(train["recipe"])]
     return " ".join(shlex.quote(part) for part in (*parts, "--config", "run.yaml", "--out", "RUN"))

@@ -75,7 +75,7 @@ def parse_budget(text: str) -> TotalBudget:
     match = re.fullmatch(rf"({NUMBER})\s*({WORD})", text.strip().lower(), re.ASCII)
     number, word = (float(match[1]), match[2]) if match else (0.0, "")
     if 0 < TIMES.get(word, 0.0) * number < LONGEST_S:
-        return TotalBudget("seconds", TIMES[word] * number)
+        return TotalBudget("seconds", float(f"{TIMES[word] * number:.12g}"))  # 0.06 min are 3.6 s
     for unit in UNITS[1:]:
         if word in (unit, unit[:-1]) and 1 <= number <= LARGEST:
             return TotalBudget(unit, number)

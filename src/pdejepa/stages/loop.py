@@ -14,10 +14,12 @@ steps; `step` in the code counts from 0.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import math
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,11 @@ from pdejepa.stages.checkpoint import BEST, StageFolder
 from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
 from pdejepa.stages.guard import FiniteGuard, Jumps, clip_gradients, describe_trajectories
 from pdejepa.stages.interrupts import StopRequest, stop_on_signal
-from pdejepa.stages.operations import step_flops
+from pdejepa.stages.operations import counted, step_flops
 from pdejepa.stages.optim import build_optimiser
 from pdejepa.stages.pace import Pace
 from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
-from pdejepa.stages.record import Gradients
+from pdejepa.stages.record import Gradients, Metrics
 from pdejepa.stages.result import load_result, write_result
 from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
 from pdejepa.stages.rounding import round_all, rounded, seen_rounded
@@ -97,7 +99,7 @@ class _Training:
         if context.keep == "trial":  # only the end counts, and scores take long beside a few seconds of steps
             self.settings = dataclasses.replace(self.settings, n_scores=min(1, self.settings.n_scores))
         self.is_writer = context.rank == 0
-        self.done, self.n_steps, self.n_scores = 0, 0, 0
+        self.done, self.n_steps, self.n_scores, self.n_scored = 0, 0, 0, 0
         self.best: Best | None = None
         self.pace: Pace | None = None
         self.begun = self.saved_at = self.noted_at = planning.clock()
@@ -115,8 +117,9 @@ class _Training:
         self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser)
         self.guard = FiniteGuard(list(self.optimiser.parameters), self.context.device)
 
-    def _gradients(self) -> Gradients:
-        should_record = self.context.record and self.context.device.type == "cuda" and self.context.world == 1
+    def _gradients(self, records: bool = True) -> Gradients:
+        can_record = self.context.record and self.context.device.type == "cuda" and self.context.world == 1
+        should_record = records and can_record
         return Gradients(self.model, list(self.optimiser.parameters.values()), self._autocast, should_record)
 
     def _rounded(self) -> list[Tensor]:
@@ -146,27 +149,29 @@ class _Training:
             while self.done < self.n_steps:
                 metrics = self._update(self.done, self.n_steps)
                 self.done += 1
+                if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
+                    scores = self._keep_pace(self.pace)
                 is_last = self.done == self.n_steps
                 is_score = self.done in scores
                 if is_score or is_last or self.done % self.settings.log_every == 0:
                     self._log(metrics, bar)
                 is_better = is_score and self._judge(bar)
+                self.n_scored += is_score
                 should_stop, should_save = agree([request.is_set, self._is_save_due()])
                 if is_better or should_stop or should_save or is_last:
                     self._save(is_better)
                 bar.advance()
                 if should_stop and not is_last:
                     raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
-                if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
-                    scores = self._keep_pace(self.pace, scores)
 
-    def _keep_pace(self, pace: Pace, scores: set[int]) -> set[int]:
-        """Change the number of steps so that they end with the seconds; the steps at which the rest is scored."""
-        n_left = sum(step > self.done for step in scores)
+    def _keep_pace(self, pace: Pace) -> set[int]:
+        """Change the number of steps so that they end with the seconds; the steps at which it will be scored."""
+        n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
         self.n_steps = pace.recount(self._now(), self.done, self.n_steps, n_left)
-        return {self.done + step for step in score_steps(n_left, self.n_steps - self.done)}
+        planned = score_steps(self.n_scores, self.n_steps)[self.n_scored :]
+        return {max(step, self.done) for step in (*planned, self.n_steps)} if self.n_scores else set()
 
-    def _update(self, step: int, n_steps: int) -> dict[str, Tensor]:
+    def _update(self, step: int, n_steps: int) -> Metrics:
         """One step: everything that changes the weights is here."""
         self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
         with torch.no_grad():
@@ -274,7 +279,7 @@ class _Training:
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
             plan = self._make_plan(request)
-        self.n_steps = plan.steps
+        self.plan, self.n_steps = plan, plan.steps
         self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
@@ -287,8 +292,7 @@ class _Training:
         weights, optimiser = gather(self.stage.saved()), self.optimiser.tensors()
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
-        budget = self.settings.budget
-        flops = lambda: self.context.world * step_flops(self.stage)  # noqa: E731  # every rank has its part of a step
+        budget, flops = self.settings.budget, lambda: self._step_flops(request)
         steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, flops), self.settings.n_scores
         if not steps:
             steps, scores = self._probe(request)
@@ -305,16 +309,34 @@ class _Training:
             plan.write(self.store.root)
         return plan
 
-    def _probe(self, request: StopRequest) -> tuple[int, int]:
-        """How many steps and scores fit: time real ones, a line of metrics and a save; take back what steps changed."""
+    @contextlib.contextmanager
+    def _rehearsal(self, request: StopRequest) -> Iterator[Callable[[int], Metrics]]:
+        """Real steps, any number, that leave no trace."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
-        latest: dict[str, Tensor] = {}
 
-        def step(number: int, n: int) -> None:
-            self._rounded()  # found out in the first step, which is not timed
-            latest.update(self._update(self.stage.probe_step(number, n, PROBE_STEPS), PROBE_STEPS))
+        def take(step: int) -> Metrics:
+            self._rounded()  # found out in the first one
+            metrics = self._update(step, PROBE_STEPS)
             if agree([request.is_set])[0]:
                 raise Interrupted("Stopped before the first step. Start again with the same command.")
+            return metrics
+
+        yield take
+        restore(self.stage.saved(), before, "the rehearsal")
+        self._renew()
+
+    def _step_flops(self, request: StopRequest) -> float:
+        """Operations of a typical step, the same for any number of ranks: what each of them repeats counts once."""
+        self._rounded()  # looks at a step of its own
+        usual, self.gradients = self.gradients, self._gradients(records=False)
+        with self._rehearsal(request) as take:
+            found, repeated = step_flops(self.stage, take), counted(self.optimiser.step)
+        self.gradients = usual
+        return self.context.world * (found - repeated) + repeated
+
+    def _probe(self, request: StopRequest) -> tuple[int, int]:
+        """How many steps and scores fit: time real ones, a line of metrics and a save."""
+        latest: Metrics = {}
 
         def save() -> None:
             if self.is_writer:
@@ -326,15 +348,14 @@ class _Training:
                 for name in ("metrics", "timings"):
                     append_line(Path(aside) / name, values)
 
-        with tempfile.TemporaryDirectory() as aside:
+        with self._rehearsal(request) as take, tempfile.TemporaryDirectory() as aside:
+            step = lambda number, n: latest.update(take(self.stage.probe_step(number, n, PROBE_STEPS)))  # noqa: E731
             work = Work(step, log, self._score, save, self._wait)
             found = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
-        if found.steps == 1:
-            self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
-        restore(self.stage.saved(), before, "the probe")
-        self._renew()
         if isinstance(self.store, Scratch):
             self.pace = Pace(found, self.stage.cost)
+        elif found.steps == 1:
+            self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         return found.steps, found.scores
 
     def _wait(self) -> None:
@@ -352,6 +373,8 @@ class _Training:
             if digest != self.frozen[name]:
                 raise RuntimeError(f"{self.stage.name} changed {name}, which it must leave as it is.")
         self._rounded()  # by all ranks, if no score has asked for it: a loss may need the others
+        if self.n_steps != self.plan.steps:
+            dataclasses.replace(self.plan, steps=self.n_steps).write(self.store.root)
         ask_rank_zero(self._write_result)
         return load_result(self.stage, self.store)
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from pdejepa.stages import plan as planning
 from pdejepa.stages.plan import Measured
 
-CHECKS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98)  # shares, of steps or of time, to count anew at
+CHECKS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0)  # shares, of steps or of time, to count anew at
 N_PIECES = 600  # of [0, 1], over which costs are added up; lengths of rollouts change at thirds and quarters
 N_HALVINGS = 60
 MOST = 1e12  # steps
@@ -39,7 +39,7 @@ class Pace:
 
     def is_due(self, done: int, n_steps: int) -> bool:
         """Whether to count anew: so much of the steps, or of the time, has gone."""
-        return bool(self._checks) and done < n_steps and self._gone(planning.clock(), done, n_steps) >= self._checks[0]
+        return bool(self._checks) and self._gone(planning.clock(), done, n_steps) >= self._checks[0]
 
     def _gone(self, now: float, done: int, n_steps: int) -> float:
         """By steps alone a pace that was far too high would be noticed too late, and by time alone one too low."""
@@ -47,7 +47,10 @@ class Pace:
         return max(done / n_steps, (now - self._begun) / whole if whole > 0.0 else 1.0)
 
     def recount(self, now: float, done: int, n_steps: int, n_scores: int) -> int:
-        """The number of steps in all, after `done` of `n_steps` as it was last told; `n_scores` are to come."""
+        """The number of steps in all, after `done` of `n_steps` as it was last told; `n_scores` are to come.
+
+        `done`: the seconds are over.
+        """
         unit = (now - self._since) / self._between(self._done, done, n_steps)  # seconds per unit of cost
         left = self._ends - now - n_scores * self._score_s
         n_steps = self._steps(done, left / unit) if unit > 0.0 else n_steps  # or too quick for the clock
@@ -63,7 +66,7 @@ class Pace:
         for _ in range(N_HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self._between(done, middle, middle) < cost else (low, middle)
-        return max(done + 1, round(low))
+        return round(low)
 
     def _between(self, first: float, last: float, n_steps: float) -> float:
         """Cost of the steps first .. last of n_steps."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pdejepa.core.errors import CheckpointError
+from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import write_json
 from pdejepa.stages.distributed import ask_rank_zero
 from pdejepa.stages.settings import Budget, TrainingConfig
@@ -96,7 +96,13 @@ def planned_steps(budget: Budget, n_samples: int, batch: int, step_flops: Callab
     if budget.epochs > 0:
         return max(1, round(budget.epochs * max(1, n_samples // batch)))
     if budget.flops > 0:
-        return max(1, int(budget.flops / step_flops() * (1 + 1e-9)))
+        per_step = step_flops()
+        if per_step <= 0:
+            raise ConfigError(
+                "A budget in flops needs steps with operations that PyTorch counts; got none (no matrix product, "
+                "convolution or attention). Give a budget in steps or seconds."
+            )
+        return max(1, int(budget.flops / per_step * (1 + 1e-9)))
     return budget.steps
 
 

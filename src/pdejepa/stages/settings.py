@@ -39,7 +39,7 @@ class Budget:
             got = " and ".join(named) or "none"
             problems.append(
                 f"a budget needs exactly one of steps, epochs, seconds and flops above 0, got {got}; set the others "
-                "to 0, e.g. budget={steps: 500, epochs: 0, seconds: 0}"
+                "to 0, e.g. budget={steps: 500, epochs: 0, seconds: 0, flops: 0}"
             )
         _refuse(problems)
 

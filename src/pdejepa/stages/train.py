@@ -199,9 +199,9 @@ def _seeded(seed: int, what: str) -> Iterator[None]:
 def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
     """The same training within a total budget, shared among the stages as their own budgets in seconds are.
 
-    Without any seconds there, their steps are the measure, by what they cost.  Of a mixture, stages without seconds
-    count as average ones.  With fewer seconds than its own, a training also prepares less: stage 4 rolls out a smaller
-    share of train.
+    Without any seconds there, operations are the measure, or steps by what they cost.  Of a mixture, stages without
+    it count as average ones.  With fewer seconds than its own, a training also prepares less: stage 4 rolls out a
+    smaller share of train.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be positive, got {seconds:g}.")
@@ -210,6 +210,8 @@ def with_seconds(config: TrainConfig, seconds: float) -> TrainConfig:
     parts = {name: budget.seconds for name, budget in budgets.items()}
     is_timed = any(parts.values())
     if not is_timed:
+        parts = {name: budget.flops for name, budget in budgets.items()}
+    if not any(parts.values()):
         parts = {name: STEP_COST.get(name, 1.0) * budget.steps for name, budget in budgets.items()}
     known = [part for part in parts.values() if part > 0]
     usual = sum(known) / len(known) if known else 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
 import pdejepa
 from pdejepa import systems
@@ -23,7 +24,8 @@ from pdejepa.baselines.pool import Pool, blocks, build_pool
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, Interrupted, ResourceError
 from pdejepa.core.files import lock
 from pdejepa.stages.common import Place
-from pdejepa.stages.operations import step_flops
+from pdejepa.stages.operations import counted
+from pdejepa.stages.settings import OptimiserConfig
 
 CPU = torch.device("cpu")
 FIVE = TotalBudget("steps", 5)
@@ -262,14 +264,70 @@ def test_stages_end_with_the_weights_that_they_were_judged_by(tmp_path: Path, mo
     assert seen == [True]
 
 
-@pytest.mark.parametrize(("name", "n", "tolerance"), [("geps", 12, 0.05), ("mpp", 90, 0.15), ("fno", 3, 1e-9)])
-def test_operations_are_those_of_a_whole_training(name: str, n: int, tolerance: float) -> None:
+@pytest.mark.parametrize(("name", "n", "tolerance"), [("geps", 24, 0.05), ("mpp", 90, 0.15), ("fno", 30, 0.01)])
+def test_operations_are_those_of_a_whole_training(name: str, n: int, tolerance: float, tmp_path: Path) -> None:
     """Rollouts of GEPS grow while it trains, and windows of MPP have all lengths: four steps tell, no single one."""
     stage = last_stage(name)
-    with FlopCounterMode(display=False) as counter:
-        for step in range(n):
-            stage(stage.batch(step, n))["loss"].backward()
-    assert step_flops(stage) == pytest.approx(counter.get_total_flops() / n, rel=tolerance)
+    spent = counted(lambda: [stage(stage.batch(step, n))["loss"].backward() for step in range(n)])
+    made = get(name).recipe("tiny", pool().task)
+    report = fit(build(get(name), made, pool()), made, pool(), tmp_path, TotalBudget("flops", spent), keep="memory")
+    assert report["fit"]["steps"] == pytest.approx(n, rel=tolerance, abs=1)
+
+
+def test_attention_counts() -> None:
+    """On a CPU as well: two products forward and five backward, the formulas that PyTorch has for GPUs."""
+    q, k, v = (torch.randn(2, 3, n, d, requires_grad=True) for n, d in ((16, 8), (24, 8), (24, 8)))
+    sizes = [tuple(x.shape) for x in (q, k, v)]
+    product = 2 * 2 * 3 * 16 * 24 * 8
+    assert counted(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)) == 2 * product
+    assert counted(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v).sum().backward()) == 7 * product
+    assert sdpa_flop_count(*sizes) == 2 * product
+    assert sdpa_backward_flop_count(sizes[0], *sizes) == 5 * product
+
+
+def test_optimisers_count(tmp_path: Path) -> None:
+    """Muon multiplies matrices: with it fewer steps fit than with AdamW."""
+    kind, steps = get("cls_vit"), {}
+    for word in ("adamw", "muon"):
+        made = kind.recipe("tiny", pool().task)
+        training = dataclasses.replace(made.stages[0].training, optimiser=OptimiserConfig(kind=word))  # type: ignore
+        made = dataclasses.replace(made, stages=(dataclasses.replace(made.stages[0], training=training),))
+        out, budget = tmp_path / word, TotalBudget("flops", 2e9)
+        steps[word] = fit(build(kind, made, pool()), made, pool(), out, budget, keep="memory")["fit"]["steps"]
+    assert 0 < steps["muon"] < steps["adamw"]
+
+
+def test_steps_without_operations_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdejepa.stages.loop.step_flops", lambda *_: 0.0)
+    with pytest.raises(ConfigError, match="needs steps with operations that PyTorch counts; got none"):
+        train(tmp_path, budget=TotalBudget("flops", 1e9))
+
+
+def test_counting_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def stop(solver: Fno, *_: Any) -> None:
+        taken.append(1)
+        signal.raise_signal(signal.SIGINT)
+
+    made = recipe()
+    solver = build(Fno, made, pool())
+    loss = solver.loss
+    monkeypatch.setattr(solver, "loss", lambda *given: (stop(solver), loss(*given))[1])
+    with pytest.raises(Interrupted, match=r"^Stopped before the first step"):
+        fit(solver, made, pool(), tmp_path, TotalBudget("flops", 1e12))
+    assert len(taken) == 1
+
+
+def test_a_folder_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
+    """It had the budget of its recipe, and knew of no operations."""
+    made = recipe()
+    train(tmp_path, made, budget=None)
+    path = tmp_path / "solver.json"
+    told = json.loads(path.read_text())
+    assert told["asked"]["stages"]["fit"]["training"]["budget"].pop("flops") == 0.0
+    path.write_text(json.dumps(told))
+    train(tmp_path, made, budget=None)
 
 
 @pytest.mark.parametrize("name", ["lns", "zebra"])

@@ -17,6 +17,7 @@ from pdejepa.stages.settings import Budget
         ("0.5 h", "seconds", 1800, "1800s"),
         ("7", "seconds", 7, "7s"),
         ("2m", "seconds", 120, "120s"),
+        ("0.06min", "seconds", 3.6, "3.6s"),  # 3.5999999999999996 otherwise
         ("500steps", "steps", 500, "500steps"),
         ("1 step", "steps", 1, "1steps"),
         (" 64000 Samples", "samples", 64_000, "64000samples"),

@@ -49,6 +49,10 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Clocked, name, value)
 
 
+class Started(Clocked):
+    scores_start = True
+
+
 def rising(share: float) -> float:
     """Rollouts of one, two and four frames."""
     return (1.0, 2.0, 4.0)[min(int(3 * share), 2)] / 2
@@ -71,6 +75,16 @@ def test_seconds_are_kept(
     scored = [line["step"] for line in lines if "valid" in line]
     assert len(scored) == Clocked.n_scored - 1 == (4 if keep == "memory" else 1)  # one in the probe
     assert scored[-1] == report["steps"] == lines[-1]["step"]
+    spread = [number * report["steps"] / len(scored) for number in range(1, len(scored) + 1)]
+    assert scored == pytest.approx(spread, abs=0.03 * report["steps"])
+    assert json.loads((tmp_path / "toy/plan.json").read_text())["steps"] == report["steps"]
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_a_score_of_the_start_is_one_more(tmp_path: Path) -> None:
+    train(tmp_path / "toy", Started(settings(budget=Budget(seconds=SECONDS))), keep="memory")
+    lines = [json.loads(line) for line in (tmp_path / "toy/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] > 0 for line in lines if "valid" in line] == [False, True, True, True, True]
 
 
 @pytest.mark.usefixtures("own_clock")
@@ -93,6 +107,20 @@ def test_a_disturbance_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     train(tmp_path / "toy", Disturbed(settings(budget=Budget(seconds=SECONDS))), keep="memory")
     assert Clocked.now == pytest.approx(SECONDS, abs=2)
+
+
+@pytest.mark.usefixtures("own_clock")
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.99])
+def test_a_disturbance_that_stays(tmp_path: Path, share: float) -> None:
+    """Steps that become three times as slow, however late; each may be the last."""
+
+    class Slowed(Clocked):
+        def batch(self, step: int, n_steps: int) -> Batch:
+            Clocked.pace = 3.0 if Clocked.now > share * SECONDS else 1.0
+            return super().batch(step, n_steps)
+
+    train(tmp_path / "toy", Slowed(settings(budget=Budget(seconds=SECONDS))), keep="memory")
+    assert pytest.approx(SECONDS, abs=4) == Clocked.now
 
 
 @pytest.mark.usefixtures("own_clock")
@@ -119,4 +147,4 @@ def test_a_clock_that_stands_still_changes_nothing(monkeypatch: pytest.MonkeyPat
 def test_seconds_that_are_over_end_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "clock", lambda: 0.0)
     pace = Pace(Measured(100, 1, 50.0, 0.0), lambda share: 1.0)
-    assert pace.recount(60.0, 10, 100, 1) == 11
+    assert pace.recount(60.0, 10, 100, 1) == 10
