@@ -1,6 +1,6 @@
 """The training loop: one for all stages, with exact resume.
 
-    step = 0 .. n_steps-1:   loss, gradients (averaged over ranks), finite?, clip, update, moving averages
+    step = 0 .. n_steps-1:   update, see `learner`
     every log_every steps:   a line in metrics.jsonl
     n_scores times at most:  score on valid; the best weights are kept
     by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: none, see `scratch`
@@ -14,20 +14,17 @@ steps; `step` in the code counts from 0.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import math
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
-from pdejepa.core.device import tf32, used_memory, without_new_code
+from pdejepa.core.device import used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.core.files import check_free_space, human_bytes
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
@@ -35,16 +32,15 @@ from pdejepa.stages import plan as planning
 from pdejepa.stages.base import Context, Stage, silent
 from pdejepa.stages.checkpoint import BEST, StageFolder
 from pdejepa.stages.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
-from pdejepa.stages.guard import FiniteGuard, Jumps, clip_gradients, describe_trajectories
+from pdejepa.stages.guard import Jumps, describe_trajectories
 from pdejepa.stages.interrupts import StopRequest, stop_on_signal
-from pdejepa.stages.operations import counted, step_flops
-from pdejepa.stages.optim import build_optimiser
+from pdejepa.stages.learner import Learner
 from pdejepa.stages.pace import Pace
 from pdejepa.stages.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
-from pdejepa.stages.record import Gradients, Metrics
+from pdejepa.stages.record import Metrics
 from pdejepa.stages.result import load_result, write_result
-from pdejepa.stages.resume import Best, choose_trained, find_start, hash_modules, rewind
-from pdejepa.stages.rounding import round_all, rounded, seen_rounded
+from pdejepa.stages.resume import Best, find_start, hash_modules, rewind
+from pdejepa.stages.rounding import round_all
 from pdejepa.stages.run import append_line, read_lines, sync
 from pdejepa.stages.schedule import learning_rate_factor, score_steps
 from pdejepa.stages.scratch import Scratch
@@ -105,39 +101,9 @@ class _Training:
         self.begun = self.saved_at = self.noted_at = planning.clock()
         earlier = read_lines(store.root / "timings.jsonl")
         self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
-        choose_trained(stage)
         self.frozen = hash_modules(stage.frozen())
-        self.model: nn.Module = stage  # wrapped by `prepare` if there are several ranks
         self.jumps = Jumps()
-        self._renew()
-        self.gradients = self._gradients()
-        self._seen: list[Tensor] | None = None
-
-    def _renew(self) -> None:
-        self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser)
-        self.guard = FiniteGuard(list(self.optimiser.parameters), self.context.device)
-
-    def _gradients(self, records: bool = True) -> Gradients:
-        can_record = self.context.record and self.context.device.type == "cuda" and self.context.world == 1
-        should_record = records and can_record
-        return Gradients(self.model, list(self.optimiser.parameters.values()), self._autocast, should_record)
-
-    def _rounded(self) -> list[Tensor]:
-        """The trained parameters that are judged and finished as products in bfloat16 see them (`rounds`)."""
-        if self._seen is None:
-            is_wanted = self.settings.rounds and self.context.precision == "bf16"
-            self._seen = self._see_rounded() if is_wanted else []
-        return self._seen
-
-    def _see_rounded(self) -> list[Tensor]:
-        with torch.no_grad():
-            batch = self.stage.batch(0, PROBE_STEPS)  # not watched: the first one may roll out a whole split
-
-        def compute() -> None:
-            with self._autocast():
-                self.stage(batch)
-
-        return seen_rounded(self.optimiser.parameters.values(), compute)
+        self.learner = Learner(stage, context, self._refuse_bad_step)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:
@@ -147,7 +113,7 @@ class _Training:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             while self.done < self.n_steps:
-                metrics = self._update(self.done, self.n_steps)
+                metrics = self.learner.update(self.done, self.n_steps)
                 self.done += 1
                 if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
                     scores = self._keep_pace(self.pace)
@@ -167,30 +133,9 @@ class _Training:
     def _keep_pace(self, pace: Pace) -> set[int]:
         """Change the number of steps so that they end with the seconds; the steps at which it will be scored."""
         n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
-        self.n_steps = pace.recount(self._now(), self.done, self.n_steps, n_left)
+        self.n_steps = pace.recount(self.learner.now(), self.done, self.n_steps, n_left)
         planned = score_steps(self.n_scores, self.n_steps)[self.n_scored :]
         return {max(step, self.done) for step in (*planned, self.n_steps)} if self.n_scores else set()
-
-    def _update(self, step: int, n_steps: int) -> Metrics:
-        """One step: everything that changes the weights is here."""
-        self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
-        with torch.no_grad():
-            batch = self.stage.batch(step, n_steps)
-        metrics = self.gradients(batch)
-        loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
-        norm = self.guard.watch(step, loss, gradients)
-        if self.guard.is_immediate:
-            self._refuse_bad_step()
-        clip_gradients(gradients, norm, self.settings.optimiser.clip)
-        self.optimiser.step()
-        with torch.no_grad():
-            self.stage.after_update(step, n_steps)
-        return {**metrics, "loss": loss, "gradient_norm": norm}
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.context.device.type, dtype=torch.bfloat16, enabled=self.context.precision == "bf16"
-        )
 
     def _log(self, metrics: dict[str, Tensor], bar: Progress) -> None:
         named = self._values(metrics)
@@ -211,11 +156,11 @@ class _Training:
 
     def _judge(self, bar: Progress) -> bool:
         """Score on valid; whether it is the best so far, in the eyes of rank 0."""
-        begun = self._now()
-        scores = self._score()
+        begun = self.learner.now()
+        scores = self.learner.score()
         score = scores["score"]
         if self.pace is not None:
-            self.pace.scored(self._now() - begun)
+            self.pace.scored(self.learner.now() - begun)
         self._record({"valid": scores})
         words = self.stage.describe(scores)
         bar.note(f"step {self.done:,}: score {score:.4g} on valid" + (f"; {words}" if words else ""))
@@ -223,12 +168,6 @@ class _Training:
         if is_better:
             self.best = Best(self.done, score)
         return bool(agree([is_better])[0])
-
-    def _score(self) -> dict[str, float]:
-        """In float32, as forecasts are judged, if with the fast products of a GPU."""
-        device = self.context.device
-        with torch.no_grad(), tf32(device), without_new_code(device), rounded(self._rounded()):
-            return self.stage.score()
 
     def _is_save_due(self) -> bool:
         if self.settings.save_every:
@@ -238,7 +177,7 @@ class _Training:
     def _save(self, is_better: bool) -> None:
         """A checkpoint of this step, then `best` if it is the best (see `resume` for the order)."""
         self._refuse_bad_step()
-        weights, optimiser = gather(self.stage.saved()), self.optimiser.tensors()
+        weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
         bad = first_not_finite({**weights, **optimiser})
         if bad:
             raise NumericalError(
@@ -255,9 +194,9 @@ class _Training:
         self.saved_at = planning.clock()
 
     def _refuse_bad_step(self) -> None:
-        bad = self.guard.poll()
+        bad = self.learner.guard.poll()
         if bad is not None:
-            late = "" if self.guard.is_immediate else f" (found after step {self.done:,})"
+            late = "" if self.learner.guard.is_immediate else f" (found after step {self.done:,})"
             raise NumericalError(
                 f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}. "
                 f"The batch held {describe_trajectories(self.stage.trajectories(bad.step))}. "
@@ -273,9 +212,7 @@ class _Training:
     # ---- before and after ----------------------------------------------------------------------------------------
     def prepare(self, request: StopRequest) -> None:
         """Settle the number of steps, and go back to the latest checkpoint if there is one."""
-        if self.context.world > 1:
-            self.model = DistributedDataParallel(self.stage, broadcast_buffers=False, gradient_as_bucket_view=True)
-            self.gradients = self._gradients()
+        self.learner.join_ranks()
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
             plan = self._make_plan(request)
@@ -283,16 +220,16 @@ class _Training:
         self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
-            self.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
+            self.learner.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
             self.done = snapshot.step
         if self.is_writer:
             self.best = rewind(self.stage, self.store, snapshot)
 
     def _make_plan(self, request: StopRequest) -> Plan:
-        weights, optimiser = gather(self.stage.saved()), self.optimiser.tensors()
+        weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
-        budget, flops = self.settings.budget, lambda: self._step_flops(request)
+        budget, flops = self.settings.budget, lambda: self.learner.step_flops(request)
         steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, flops), self.settings.n_scores
         if not steps:
             steps, scores = self._probe(request)
@@ -309,38 +246,13 @@ class _Training:
             plan.write(self.store.root)
         return plan
 
-    @contextlib.contextmanager
-    def _rehearsal(self, request: StopRequest) -> Iterator[Callable[[int], Metrics]]:
-        """Real steps, any number, that leave no trace."""
-        before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
-
-        def take(step: int) -> Metrics:
-            self._rounded()  # found out in the first one
-            metrics = self._update(step, PROBE_STEPS)
-            if agree([request.is_set])[0]:
-                raise Interrupted("Stopped before the first step. Start again with the same command.")
-            return metrics
-
-        yield take
-        restore(self.stage.saved(), before, "the rehearsal")
-        self._renew()
-
-    def _step_flops(self, request: StopRequest) -> float:
-        """Operations of a typical step, the same for any number of ranks: what each of them repeats counts once."""
-        self._rounded()  # looks at a step of its own
-        usual, self.gradients = self.gradients, self._gradients(records=False)
-        with self._rehearsal(request) as take:
-            found, repeated = step_flops(self.stage, take), counted(self.optimiser.step)
-        self.gradients = usual
-        return self.context.world * (found - repeated) + repeated
-
     def _probe(self, request: StopRequest) -> tuple[int, int]:
         """How many steps and scores fit: time real ones, a line of metrics and a save."""
         latest: Metrics = {}
 
         def save() -> None:
             if self.is_writer:
-                self.store.probe_save(gather(self.stage.saved()), self.optimiser.tensors())
+                self.store.probe_save(gather(self.stage.saved()), self.learner.optimiser.tensors())
 
         def log() -> None:
             values = self._values(latest)
@@ -348,9 +260,9 @@ class _Training:
                 for name in ("metrics", "timings"):
                     append_line(Path(aside) / name, values)
 
-        with self._rehearsal(request) as take, tempfile.TemporaryDirectory() as aside:
+        with self.learner.rehearsal(request) as take, tempfile.TemporaryDirectory() as aside:
             step = lambda number, n: latest.update(take(self.stage.probe_step(number, n, PROBE_STEPS)))  # noqa: E731
-            work = Work(step, log, self._score, save, self._wait)
+            work = Work(step, log, self.learner.score, save, self.learner.wait)
             found = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
         if isinstance(self.store, Scratch):
             self.pace = Pace(found, self.stage.cost)
@@ -358,21 +270,12 @@ class _Training:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         return found.steps, found.scores
 
-    def _wait(self) -> None:
-        if self.context.device.type == "cuda":
-            torch.cuda.synchronize(self.context.device)
-
-    def _now(self) -> float:
-        """The time when all that was asked for is done."""
-        self._wait()
-        return planning.clock()
-
     def finish(self) -> dict[str, Any]:
         """Check what must not have changed, and write the selected weights; all ranks end up with them."""
         for name, digest in hash_modules(self.stage.frozen()).items():
             if digest != self.frozen[name]:
                 raise RuntimeError(f"{self.stage.name} changed {name}, which it must leave as it is.")
-        self._rounded()  # by all ranks, if no score has asked for it: a loss may need the others
+        self.learner.rounded()  # by all ranks, if no score has asked for it: a loss may need the others
         if self.n_steps != self.plan.steps:
             dataclasses.replace(self.plan, steps=self.n_steps).write(self.store.root)
         ask_rank_zero(self._write_result)
@@ -384,7 +287,7 @@ class _Training:
         best = self.best if self.settings.select == "best" else None
         if best is not None:
             restore(self.stage.saved(), self.store.read(BEST).weights, f"{self.stage.name}/{BEST}")
-        round_all(self._rounded())
+        round_all(self.learner.rounded())
         write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
         return self.n_steps
 
@@ -395,8 +298,4 @@ class _Training:
         return f"at step {self.done + 1:,}. Last checkpoint: {self.store.latest() or 'none'}."
 
     def close(self) -> None:
-        """Free the gradients, and let go of the parameters: the next stage may train them too."""
-        self.gradients.close()
-        if isinstance(self.model, DistributedDataParallel):
-            self.model._remove_autograd_hooks()
-            self.model = self.stage
+        self.learner.close()

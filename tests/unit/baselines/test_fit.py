@@ -298,7 +298,7 @@ def test_optimisers_count(tmp_path: Path) -> None:
 
 
 def test_steps_without_operations_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdejepa.stages.loop.step_flops", lambda *_: 0.0)
+    monkeypatch.setattr("pdejepa.stages.learner.step_flops", lambda *_: 0.0)
     with pytest.raises(ConfigError, match="needs steps with operations that PyTorch counts; got none"):
         train(tmp_path, budget=TotalBudget("flops", 1e9))
 
