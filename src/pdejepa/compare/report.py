@@ -45,7 +45,7 @@ def groups(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Records that belong into one table, by its title."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        how = f"{budget_of(record).words} each from {record['weights']}, recipe {record['recipe']}"
+        how = f"{budget_of(record).words()} each from {record['weights']}, recipe {record['recipe']}"
         title = f"{record['system']}, {how}, {record['size']} data, {record['device']}"
         tables.setdefault(title, []).append(record)
     return tables

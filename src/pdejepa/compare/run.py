@@ -152,7 +152,7 @@ def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
 def _tried(turn: Turn, path: Path, say: Callable[[str], object]) -> dict[str, Any] | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
     plan, title = turn.plan, CARDS[turn.solver].title
-    long = f"{trial_budget(plan.budget).about} for each of three learning rates, then {plan.budget.words}"
+    long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     say(f"{title}, seed {turn.seed}: {long}")
     try:
         write_json(path, _one(turn))

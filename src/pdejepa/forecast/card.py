@@ -15,7 +15,7 @@ from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import human_bytes
 from pdejepa.stages.config import STAGES, TrainConfig
-from pdejepa.stages.settings import Budget
+from pdejepa.stages.settings import MEASURED, Budget
 from pdejepa.systems import System
 from pdejepa.systems.structure import Parameter
 
@@ -175,7 +175,7 @@ def _measured(training: dict[str, Any], stage: str) -> str:
     """The unit of a budget that became steps on the machine that trained the stage; empty if it is none of those."""
     try:
         budget = training[stage]["training"]["budget"]
-        return next((unit for unit in ("seconds", "flops") if float(budget.get(unit, 0.0)) > 0), "")
+        return next((unit for unit in MEASURED if float(budget.get(unit, 0.0)) > 0), "")
     except (AttributeError, KeyError, TypeError, ValueError):
         return ""
 

@@ -15,6 +15,7 @@ from pdejepa.report.examples import Example
 from pdejepa.report.markup import Html, details, figure, image, join, note, paragraph, section, table, tag, tiles
 from pdejepa.stages.config import FOUR
 from pdejepa.stages.health import Verdict, judge
+from pdejepa.stages.settings import MEASURED
 
 MAX_CONFIG = 60_000  # letters of the configuration that are shown
 
@@ -233,7 +234,7 @@ def command(content: RunContent) -> str:
     parts = ["pdejepa", "train", str(train.get("system", "NAME"))]
     for name in content.asked:
         plan = content.stages[name].n_planned
-        for unit in ("seconds", "flops"):
+        for unit in MEASURED:
             if number(dig(train, name, "training", "budget", unit)) and plan:
                 budget = f"{name}.training.budget"
                 parts += [f"{budget}.{unit}=0", f"{budget}.steps={plan}"]

@@ -43,24 +43,14 @@ class TotalBudget:
     def __str__(self) -> str:
         return f"{float(self.amount):.15g} {self.unit}"
 
-    @property
-    def words(self) -> str:
+    def words(self, n_digits: int = 15) -> str:
         """For people: 180 s, 500 steps."""
-        return f"{self.amount:.15g} {self._unit}"
-
-    @property
-    def about(self) -> str:
-        """For people who need not know exactly: 2.22 s."""
-        return f"{self.amount:.3g} {self._unit}"
+        return f"{self.amount:.{n_digits}g} {'s' if self.unit == 'seconds' else self.unit}"
 
     @property
     def name(self) -> str:
         """For names of files: 180s, 500steps."""
-        return f"{self.amount:.15g}{self._unit}"
-
-    @property
-    def _unit(self) -> str:
-        return "s" if self.unit == "seconds" else self.unit
+        return self.words().replace(" ", "")
 
     def of_stage(self, share: float, batch: int) -> Budget:
         """What a stage with that share gets, if it takes `batch` samples at a time; rather a step too few."""

@@ -18,6 +18,9 @@ ScheduleKind = Literal["wsd", "cosine", "constant"]
 Selection = Literal["best", "last"]
 
 
+MEASURED = ("seconds", "flops")  # budgets that become steps on the machine that trains
+
+
 @dataclass(frozen=True)
 class Budget:
     """How long a stage lasts: exactly one of the four is positive.
