@@ -1,38 +1,41 @@
-"""Error against cost, one panel per table of a comparison."""
+"""Error against cost, one panel per comparison; tables that differ in their budgets only share it."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from pdejepa.compare.published import METHOD
-from pdejepa.compare.records import error, named
-from pdejepa.compare.report import groups
+from pdejepa.compare.records import budget_of, error, named
+from pdejepa.compare.report import groups, title
 from pdejepa.core.files import write_aside
 
 BESIDE = ((5, 4), (5, -10), (5, 13), (-36, -14), (5, -19), (-40, 6))  # where a name may stand, in points from its own
+MARKERS = "oD^sv"  # of the first budget, the second, ..
 RADIUS = 3.0  # of a point, in pixels of a figure before it is saved
 
 
 def plot(records: list[dict[str, Any]], path: Path) -> None:
-    """Error against the cost of a forecast, one panel per table; filled: test, hollow: ood."""
+    """Error against the cost of a forecast, one panel per comparison; filled: test, hollow: ood."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    tables = groups(records)
-    figure, axes = plt.subplots(1, len(tables), figsize=(7 * len(tables), 5), squeeze=False, layout="constrained")
-    for axis, (title, group) in zip(axes[0], tables.items(), strict=True):
-        for r in group:
-            _point(axis, r, group)
-        axis.loglog([], [], "ko", label="test")
-        axis.loglog([], [], "ko", fillstyle="none", label="ood")
+    panels = _panels(records)
+    figure, axes = plt.subplots(1, len(panels), figsize=(7 * len(panels), 5), squeeze=False, layout="constrained")
+    for axis, (heading, tables) in zip(axes[0], panels.items(), strict=True):
+        for table, marker in zip(tables, cycle(MARKERS)):
+            for r in table:
+                _point(axis, r, table, marker)
+            axis.loglog([], [], marker, color="k", label=budget_of(table[0]).words() if len(tables) > 1 else "test")
+        axis.loglog([], [], "o", color="k", fillstyle="none", label="hollow: ood" if len(tables) > 1 else "ood")
         axis.legend(fontsize=8)
         axis.margins(x=0.2, y=0.1)  # room for names
-        axis.set_title(textwrap.fill(title, 60), fontsize=10)
+        axis.set_title(textwrap.fill(heading, 60), fontsize=10)
         axis.set(xlabel="milliseconds per forecast, with adaptation", ylabel="relative L2 error")
         axis.grid(alpha=0.3, which="both", lw=0.4)
     figure.draw_without_rendering()  # before it nobody knows where things are
@@ -43,11 +46,20 @@ def plot(records: list[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
+def _panels(records: list[dict[str, Any]]) -> dict[str, list[list[dict[str, Any]]]]:
+    """Tables that belong into one panel, by its title."""
+    panels: dict[str, list[list[dict[str, Any]]]] = {}
+    for table in groups(records).values():
+        panels.setdefault(title(table[0], ""), []).append(table)
+    budgets = [" and ".join(budget_of(table[0]).words() for table in tables) for tables in panels.values()]
+    return {title(tables[0][0], words): tables for tables, words in zip(panels.values(), budgets, strict=True)}
+
+
 def _points(axis: Any) -> list[Any]:
     """The boxes that the points of a panel fill."""
     from matplotlib.transforms import Bbox
 
-    lines = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    lines = [line for line in axis.lines if line.get_marker() in MARKERS and len(line.get_xdata())]
     places = [axis.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in lines]
     return [Bbox.from_bounds(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
 
@@ -64,13 +76,13 @@ def _part(names: Sequence[Any], points: Sequence[Any]) -> None:
         placed.append(box)
 
 
-def _point(axis: Any, r: dict[str, Any], group: list[dict[str, Any]]) -> None:
+def _point(axis: Any, r: dict[str, Any], table: list[dict[str, Any]], marker: str) -> None:
     """One record: its error inside, named, and a line to the one outside."""
     colour = "#D55E00" if r["solver"] == METHOD else "#0072B2"
     cost = r["ms_per_forecast"] + (r["ms_per_adaptation"] if r["adapts"] == "gradient" else 0.0)
     test, ood = error(r, "test"), error(r, "ood")
-    axis.loglog(cost, test, "o", color=colour)
-    axis.annotate(named(r, group), (cost, test), textcoords="offset points", xytext=BESIDE[0], fontsize=8)
+    axis.loglog(cost, test, marker, color=colour)
+    axis.annotate(named(r, table), (cost, test), textcoords="offset points", xytext=BESIDE[0], fontsize=8)
     if ood is not None:
         axis.loglog([cost, cost], [test, ood], "-", color=colour, lw=0.7, alpha=0.5)
-        axis.loglog(cost, ood, "o", color=colour, fillstyle="none")
+        axis.loglog(cost, ood, marker, color=colour, fillstyle="none")

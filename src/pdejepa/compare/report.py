@@ -41,13 +41,17 @@ LEGEND = (
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 
 
+def title(record: dict[str, Any], budgets: str) -> str:
+    """What is compared, of a table or a panel with these budgets."""
+    how = f"{budgets} each from {record['weights']}, recipe {record['recipe']}"
+    return f"{record['system']}, {how}, {record['size']} data, {record['device']}"
+
+
 def groups(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Records that belong into one table, by its title."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        how = f"{budget_of(record).words()} each from {record['weights']}, recipe {record['recipe']}"
-        title = f"{record['system']}, {how}, {record['size']} data, {record['device']}"
-        tables.setdefault(title, []).append(record)
+        tables.setdefault(title(record, budget_of(record).words()), []).append(record)
     return tables
 
 
@@ -74,16 +78,16 @@ def rows(records: list[dict[str, Any]]) -> Rows:
                 f"x {r['learning_rate_factor']:.2g}",
             )
         )
-    return [*lines, *(line for key, title in REFERENCES for line in _reference(records, key, title))]
+    return [*lines, *(line for key, name in REFERENCES for line in _reference(records, key, name))]
 
 
-def _reference(records: list[dict[str, Any]], key: str, title: str) -> Rows:
+def _reference(records: list[dict[str, Any]], key: str, name: str) -> Rows:
     """What the competitors are to be seen against; nothing if it was not measured."""
     values = [known(records, split, key) for split in ("test", "ood")]
     if values[0] is None or (key == "blind" and not blind_is_best(records)):
         return []
     cells = [percent(value) if value is not None else "" for value in values]
-    return [(title, *cells, "", "", "1", *[""] * (len(HEAD) - 6))]
+    return [(name, *cells, "", "", "1", *[""] * (len(HEAD) - 6))]
 
 
 def others(records: list[dict[str, Any]]) -> tuple[tuple[str, ...], Rows]:
@@ -130,8 +134,8 @@ def ledger(records: list[dict[str, Any]]) -> Rows:
 def markdown(records: list[dict[str, Any]]) -> str:
     """A legend, all tables and ledgers."""
     parts = [escaped(LEGEND)]
-    for title, group in groups(records).items():
+    for heading, group in groups(records).items():
         tables = [markdown_table(head, lines) for head, lines in ((HEAD, rows(group)), others(group)) if lines]
-        parts += [f"**{escaped(title)}**", *tables, *map(escaped, cautions(group, records))]
+        parts += [f"**{escaped(heading)}**", *tables, *map(escaped, cautions(group, records))]
         parts += [markdown_table(LEDGER, ledger(group))] if ledger(group) else []
     return "\n\n".join(parts) + "\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pdejepa.app.cli import main
-from pdejepa.compare.picture import plot
+from pdejepa.compare.picture import _panels, plot
 from pdejepa.compare.records import error, read_records
 from pdejepa.compare.remarks import cautions
 from pdejepa.compare.report import groups, ledger, markdown, others, rows, told
@@ -37,6 +37,16 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert "not how good they are" in markdown(records)
     assert cautions(records[:1]) == []
     plot(records, tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 5_000
+
+
+def test_budgets_of_one_comparison_share_a_panel(tmp_path: Path) -> None:
+    short, long, other = record("fno", 0.05), record("fno", 0.04), record("lns", 0.2)
+    long["budget_seconds"], other["device"] = 600.0, "another {device}"
+    panels = _panels([short, long, other])
+    assert [[len(table) for table in tables] for tables in panels.values()] == [[1, 1], [1]]
+    assert [heading.split(" each")[0] for heading in panels] == ["combined, 180 s and 600 s", "combined, 180 s"]
+    plot([short, long, other], tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 5_000
 
 
