@@ -120,10 +120,10 @@ def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None)
 
 
 def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
-    """The data of all splits; and if one of those who wait needs it, what can be known from one frame alone."""
+    """The data of all splits, on the grid of the recipe; and if one of those who wait needs it, what a frame tells."""
     if plan.device.type == "cpu":
         _check_load(say)
-    system = build_system(plan.system, plan.size, {})
+    system = build_system(plan.system, plan.size, dict(recipes.get(plan.system, plan.recipe).switches))
     judged = ["test", *(split.name for split in system.splits if split.is_ood)]
     counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}
     counts |= {name: min(counts[name], N_JUDGED) for name in judged}

@@ -71,9 +71,11 @@ def _checked(trials: Any) -> list[dict[str, Any]]:
 
 
 def trial_budget(budget: TotalBudget) -> TotalBudget:
-    """A ninth of the training, and no more than 20 seconds of a time."""
+    """A ninth of the training, and no more than 20 seconds of a time; of what can be counted, a whole number."""
     amount = TRIAL_SHARE * budget.amount
-    return TotalBudget(budget.unit, min(TRIAL_SECONDS, amount) if budget.unit == "seconds" else amount)
+    if budget.unit == "seconds":
+        return TotalBudget(budget.unit, min(TRIAL_SECONDS, amount))
+    return TotalBudget(budget.unit, math.ceil(amount) if budget.unit in ("steps", "samples") else amount)
 
 
 def _trials_before(turn: Turn) -> list[dict[str, Any]]:

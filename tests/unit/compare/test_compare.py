@@ -21,6 +21,7 @@ from pdejepa.compare.blind import blind_error
 from pdejepa.compare.entries import CARDS, Entry, MethodEntry, SolverEntry, faster, longest_history, scaled, with_parts
 from pdejepa.compare.plan import Comparison, Turn, chosen
 from pdejepa.compare.run import compare
+from pdejepa.compare.trials import trial_budget
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
 from pdejepa.stages.base import Keep
@@ -257,6 +258,18 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(run, "device_name", lambda _: "a GPU")
     with pytest.raises(ConfigError, match="was measured on cpu, this is a GPU"):
         compare(plan, said.append)
+
+
+def test_small_planes_have_the_grid_of_the_tiny_recipe(tmp_path: Path) -> None:
+    plan = Comparison("wave_2d", ("lns",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe="tiny")
+    assert run._pool(plan, ["lns"], str).task.grid == (32, 32)
+    assert systems.get("wave_2d").grid == (64, 64)
+
+
+def test_trials_of_few_steps_are_of_whole_ones() -> None:
+    for budget, trial in ((4, 1), (500, 56)):
+        assert trial_budget(TotalBudget("steps", budget)).amount == trial
+    assert trial_budget(TotalBudget("flops", 9e12)).amount == pytest.approx(1e12)
 
 
 def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
