@@ -229,8 +229,8 @@ class _Training:
         weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
-        budget, flops = self.settings.budget, lambda: self.learner.step_flops(request)
-        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, flops), self.settings.n_scores
+        budget, count = self.settings.budget, lambda: self._step_flops(request)
+        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, count), self.settings.n_scores
         if not steps:
             steps, scores = self._probe(request)
         plan = Plan(
@@ -245,6 +245,10 @@ class _Training:
         if self.is_writer:
             plan.write(self.store.root)
         return plan
+
+    def _step_flops(self, request: StopRequest) -> float:
+        self.store.say(f"{self.stage.name}: counting the operations of its steps")  # on a CPU it may take a while
+        return self.learner.step_flops(request)
 
     def _probe(self, request: StopRequest) -> tuple[int, int]:
         """How many steps and scores fit: time real ones, a line of metrics and a save."""
