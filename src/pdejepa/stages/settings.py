@@ -17,7 +17,6 @@ OptimiserKind = Literal["adamw", "adam", "muon", "adan"]
 ScheduleKind = Literal["wsd", "cosine", "constant"]
 Selection = Literal["best", "last"]
 
-
 MEASURED = ("seconds", "flops")  # budgets that become steps on the machine that trains
 
 
