@@ -44,7 +44,8 @@ class TotalBudget:
         return f"{float(self.amount):.15g} {self.unit}"
 
     def words(self, n_digits: int = 15) -> str:
-        """For people: 180 s, 500 steps."""
+        """For people: 180 s, 500 steps; whole numbers with all their digits."""
+        n_digits = 15 if float(self.amount).is_integer() else n_digits
         return f"{self.amount:.{n_digits}g} {'s' if self.unit == 'seconds' else self.unit}"
 
     @property
