@@ -16,7 +16,7 @@ TOLERANCE = 0.1  # of the seconds of a budget
 
 def cautions(group: list[dict[str, Any]], records: Sequence[dict[str, Any]] = ()) -> list[str]:
     """What the table of a group does not show, where it shows less than it seems to; `records`: those of all tables."""
-    about = (_standing, _over_seeds, _diverged, _overdrawn, _starved, _tails, _commits)
+    about = (standing, _over_seeds, _diverged, _overdrawn, _starved, _tails, _commits)
     found = [sentence for sentences in about for sentence in sentences(group)]
     found += _devices(group[0], records)
     return found + [sentence for sentences in (_method, _blind, _fitted, _tiny) for sentence in sentences(group)]
@@ -86,7 +86,7 @@ def _starved(group: list[dict[str, Any]]) -> list[str]:
     return [f"One step only, so hardly trained: {words}. The budget is too short for them."] if words else []
 
 
-def _standing(group: list[dict[str, Any]]) -> list[str]:
+def standing(group: list[dict[str, Any]]) -> list[str]:
     """Who is best (of several seeds: its best) and who has not been measured; nothing without PDE-JEPA and others.
 
     Nor of recipe tiny, where the others are shrunk further than PDE-JEPA.

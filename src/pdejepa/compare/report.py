@@ -1,4 +1,8 @@
-"""Tables from the records of comparisons; `remarks` are the sentences below them, `picture` draws them."""
+"""Tables from the records of comparisons; `remarks` are the sentences below them, `picture` draws them.
+
+    DIR/compare.md      all tables, with what they do not show and what was published
+    DIR/compare.png     error against cost
+"""
 
 from __future__ import annotations
 
@@ -84,10 +88,15 @@ def rows(records: list[dict[str, Any]]) -> Rows:
 def _reference(records: list[dict[str, Any]], key: str, name: str) -> Rows:
     """What the competitors are to be seen against; nothing if it was not measured."""
     values = [known(records, split, key) for split in ("test", "ood")]
-    if values[0] is None or (key == "blind" and not blind_is_best(records)):
+    if values[0] is None or not is_told(records, key):
         return []
     cells = [percent(value) if value is not None else "" for value in values]
     return [(name, *cells, "", "", "1", *[""] * (len(HEAD) - 6))]
+
+
+def is_told(records: list[dict[str, Any]], key: str) -> bool:
+    """Whether a reference means something for these records."""
+    return key != "blind" or blind_is_best(records)
 
 
 def others(records: list[dict[str, Any]]) -> tuple[tuple[str, ...], Rows]:
@@ -129,6 +138,11 @@ def ledger(records: list[dict[str, Any]]) -> Rows:
         here = [percent(error(r, split)) if split in r["errors"] else "-" for split in ("test", "ood")]
         lines.append((named(r, records), cells[0], here[0], cells[1], here[1], _why(r)))
     return lines
+
+
+def page(records: list[dict[str, Any]], picture: str) -> str:
+    """All that a report has, as a document of its own beside its picture."""
+    return f"# Solvers compared\n\n![Error against the cost of a forecast]({picture})\n\n{markdown(records)}"
 
 
 def markdown(records: list[dict[str, Any]]) -> str:

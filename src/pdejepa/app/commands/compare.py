@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,16 +39,18 @@ def compare(
         bool, typer.Option("--report", help="Train nothing: tables and picture of existing records.")
     ] = False,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Put the tables between the marks in a document.")
+        Path | None, typer.Option("--write", metavar="FILE", help="Put a summary between the marks in a document.")
     ] = None,
 ) -> None:
     """Train and judge solvers on the same data, the same budget and the same numbers.
 
     Every solver, PDE-JEPA too, gets three short trials for its learning rate and nothing else. Records that exist are
-    kept, so an interrupted comparison goes on with the same command.
+    kept, so an interrupted comparison goes on with the same command. DIR/compare.md and DIR/compare.png show all
+    records in DIR. The marks of --write are the lines <!-- compare --> and <!-- end compare -->.
     """
     from pdejepa.core.documents import find_marks, write_between
     from pdejepa.core.errors import DataError, UsageError
+    from pdejepa.core.files import write_text
     from pdejepa.stages.budget import parse_budget
 
     total = parse_budget(budget)
@@ -57,7 +60,8 @@ def compare(
         raise UsageError(f"--report shows every record it is given; drop {', '.join(given)}.")
     from pdejepa.compare.picture import plot  # after what can be refused without PyTorch
     from pdejepa.compare.records import read_records
-    from pdejepa.compare.report import markdown
+    from pdejepa.compare.report import page
+    from pdejepa.compare.summary import summary
 
     places, missing = [Path(name) for name in systems], []
     if not report:
@@ -70,14 +74,20 @@ def compare(
     records = read_records(places)
     if not records:
         raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
-    picture = places[0] / "compare.png" if places[0].is_dir() else places[0].with_suffix(".png")
+    picture, tables = (_beside(places[0], ending) for ending in (".png", ".md"))
     plot(records, picture)
+    write_text(tables, page(records, picture.name))
     if write is not None:
-        write_between(write, "compare", markdown(records))
+        write_between(write, "compare", summary(records, Path(os.path.relpath(tables, write.parent)).as_posix()))
     _show(records)  # last: a reader that goes away must not cost the files
-    typer.echo(f"Picture: {picture}")
+    typer.echo(f"Tables: {tables}\nPicture: {picture}")
     if missing:
         raise DataError(f"No record of {', '.join(missing)}: see above why. The same command tries again.")
+
+
+def _beside(place: Path, ending: str) -> Path:
+    """Where the tables or the picture of a report go: into its folder, or beside the single record."""
+    return place / f"compare{ending}" if place.is_dir() else place.with_suffix(ending)
 
 
 def _given(context: typer.Context) -> list[str]:
