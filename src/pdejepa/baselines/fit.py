@@ -196,14 +196,18 @@ def fit(
     _check_pair(solver, recipe, pool)
     device, folder, begun, report = pool.data.fields["train"].device, Path(out), time.monotonic(), {}
     upstream = {"data": pool.data.hash}
-    context = Context(device, seed, upstream=upstream, keep=keep, say=say, show_progress=False)
+    context = Context(device, seed, keep=keep, say=say, show_progress=False)
     with lock(folder, wait=False) if keep == "files" else nullcontext():
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":
             compile_blocks(solver)
-        for part in recipe.stages:
-            context = dataclasses.replace(context, upstream=dict(upstream))
-            report[part.name] = _fit_stage(solver, recipe, part, pool, budget, folder, context)
+        for part in _parts(recipe, budget):
+            stage = FitStage(solver, part, pool, Place(device), seed)
+            precision = part.precision if device.type == "cuda" else "fp32"
+            is_recorded = part.name not in solver.card.unrecorded
+            own = dataclasses.replace(context, upstream=dict(upstream), record=is_recorded, precision=precision)
+            with tf32(device), single_precision():
+                report[part.name] = run_stage(stage, folder / part.name, own)
             upstream[part.name] = report[part.name]["weights_sha256"]
         write_json(folder / SOLVER_NAME, {"asked": asked, "stages": report, "seconds": time.monotonic() - begun})
     return report
@@ -222,25 +226,15 @@ def _check_pair(solver: Baseline, recipe: Recipe, pool: Pool) -> None:
         )
 
 
-def _fit_stage(
-    solver: Baseline,
-    recipe: Recipe,
-    part: StageRecipe,
-    pool: Pool,
-    budget: TotalBudget | None,
-    folder: Path,
-    context: Context,
-) -> dict[str, Any]:
-    stage = FitStage(solver, part, pool, Place(context.device), context.seed)
-    stage.settings = dataclasses.replace(stage.settings, rounds=True)  # means something in bf16 only
-    if budget is not None:
-        share = part.share / sum(other.share for other in recipe.stages)
-        own = budget.of_stage(share, part.training.batch)
-        stage.settings = dataclasses.replace(stage.settings, budget=own)
-    precision = part.precision if context.device.type == "cuda" else "fp32"
-    context = dataclasses.replace(context, record=part.name not in solver.card.unrecorded, precision=precision)
-    with tf32(context.device), single_precision():
-        return run_stage(stage, folder / part.name, context)
+def _parts(recipe: Recipe, budget: TotalBudget | None) -> list[StageRecipe]:
+    """The stages of a recipe, each with its share of a budget for all of them."""
+    total, parts = sum(part.share for part in recipe.stages), []
+    for part in recipe.stages:
+        settings = dataclasses.replace(part.training, rounds=True)  # means something in bf16 only
+        if budget is not None:
+            settings = dataclasses.replace(settings, budget=budget.of_stage(part.share / total, settings.batch))
+        parts.append(dataclasses.replace(part, training=settings))
+    return parts
 
 
 def build(solver: type[Baseline], recipe: Recipe, pool: Pool, seed: int = 0) -> Baseline:

@@ -153,7 +153,8 @@ def _tried(turn: Turn, path: Path, say: Callable[[str], object]) -> dict[str, An
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
     plan, title = turn.plan, CARDS[turn.solver].title
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
-    say(f"{title}, seed {turn.seed}: {long}")
+    counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
+    say(f"{title}, seed {turn.seed}: {long}{counted}")
     try:
         write_json(path, _one(turn))
         record: dict[str, Any] = json.loads(path.read_text())
