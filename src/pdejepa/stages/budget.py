@@ -44,13 +44,16 @@ class TotalBudget:
         return f"{float(self.amount):.15g} {self.unit}"
 
     def words(self, n_digits: int = 15) -> str:
-        """For people: 180 s, 500 steps; whole numbers with all their digits."""
+        """For people: 180 s, 500 steps, 1e15 flops; whole numbers of the first two kinds with all their digits."""
+        if self.unit == "flops":
+            mantissa, _, exponent = f"{self.amount:.{n_digits - 1}e}".partition("e")
+            return f"{float(mantissa):.15g}e{int(exponent)} flops"
         n_digits = 15 if float(self.amount).is_integer() else n_digits
         return f"{self.amount:.{n_digits}g} {'s' if self.unit == 'seconds' else self.unit}"
 
     @property
     def name(self) -> str:
-        """For names of files: 180s, 500steps."""
+        """For names of files: 180s, 500steps, 1e15flops."""
         return self.words().replace(" ", "")
 
     def of_stage(self, share: float, batch: int) -> Budget:

@@ -272,6 +272,7 @@ def test_trials_of_few_steps_are_of_whole_ones() -> None:
     assert trial_budget(TotalBudget("flops", 9e12)).amount == pytest.approx(1e12)
     words = [trial_budget(budget).words(3) for budget in (TotalBudget("steps", 90_000), TotalBudget("seconds", 20.0))]
     assert words == ["10000 steps", "2.22 s"]
+    assert trial_budget(TotalBudget("flops", 1e11)).words(3) == "1.11e10 flops"
 
 
 def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:

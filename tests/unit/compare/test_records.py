@@ -120,20 +120,20 @@ def test_what_is_damaged_in_the_folder_is_told_before_anything_is_made(
     assert "notes.json cannot be read" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("unit", ["steps", "samples", "flops"])
-def test_records_of_other_budgets(unit: Unit, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unit", "amount"), [("steps", "5000"), ("samples", "5000"), ("flops", "5e3")])
+def test_records_of_other_budgets(unit: Unit, amount: str, tmp_path: Path) -> None:
     """They have names and tables of their own, and their seconds are no budget; one with two budgets is damaged."""
     timed = record("fno", 0.1)
     counted = {f"budget_{unit}": 5e3, **{key: value for key, value in timed.items() if key != "budget_seconds"}}
     plan = Comparison("combined", ("fno",), TotalBudget(unit, 5000), tmp_path)
-    path = tmp_path / f"combined-fno-fast-paper-5000{unit}-s0.json"
+    path = tmp_path / f"combined-fno-fast-paper-{amount}{unit}-s0.json"
     assert path.name == f"{plan.name('fno', 0)}.json"
     path.write_text(json.dumps(counted))
     (tmp_path / "timed.json").write_text(json.dumps(timed))
     assert [one["file"] for one in read_records([path])] == [str(path)]
     assert [one["seconds"] for one in compare(plan, str)] == [timed["seconds"]]
     tables = groups(read_records([tmp_path]))
-    assert {title.partition(" each")[0] for title in tables} == {f"combined, 5000 {unit}", "combined, 180 s"}
+    assert {title.partition(" each")[0] for title in tables} == {f"combined, {amount} {unit}", "combined, 180 s"}
     for title, group in tables.items():
         group[0]["seconds"] = 300.0
         assert any("beside the budget" in line for line in cautions(group)) == title.startswith("combined, 180 s")

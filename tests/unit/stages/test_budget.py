@@ -21,8 +21,9 @@ from pdejepa.stages.settings import Budget
         ("500steps", "steps", 500, "500steps"),
         ("1 step", "steps", 1, "1steps"),
         (" 64000 Samples", "samples", 64_000, "64000samples"),
-        ("1e15flops", "flops", 1e15, "1e+15flops"),
-        ("2.5e+9 flop", "flops", 2.5e9, "2500000000flops"),
+        ("1e15flops", "flops", 1e15, "1e15flops"),
+        ("2.5e+9 flop", "flops", 2.5e9, "2.5e9flops"),
+        ("123456789012345flops", "flops", 123456789012345.0, "1.23456789012345e14flops"),
     ],
 )
 def test_what_people_write(text: str, unit: str, amount: float, name: str) -> None:
