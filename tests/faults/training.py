@@ -115,7 +115,7 @@ def train(folder: Path, stage: Toy | None = None, said: list[str] | None = None,
             "rank": stage.rank,
             "world": stage.world,
             "say": (said if said is not None else []).append,
-            "show_progress": False,
+            "shown": "nothing",
             "upstream": {"data": "d" * 64},
             **changes,
         }

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from pdejepa.core.progress import _duration, progress
+from pdejepa.core.progress import Shown, _duration, progress
 
 
 class Clock:
@@ -75,6 +75,44 @@ def test_bar_on_a_terminal() -> None:
     assert "news [of] today" in text
     assert "3/3" in text
     assert "files" in text
+
+
+def test_a_bar_that_passes_leaves_nothing_and_has_no_news() -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    with progress(3, "a", shown="bar", stream=stream) as bar:
+        bar.note("news")
+        bar.resize(2)
+        bar.advance(2)
+    assert "2/2" in stream.getvalue()
+    assert "news" not in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[2K")  # the line is wiped
+
+
+@pytest.mark.parametrize("shown", ["bar", "nothing"])
+def test_logs_have_no_bars(shown: Shown) -> None:
+    stream = io.StringIO()
+    with progress(3, "a", shown=shown, stream=stream) as bar:
+        bar.advance(3)
+        bar.note("news")
+    assert stream.getvalue() == ""
+
+
+def test_terminals_are_left_alone_if_nothing_is_to_be_shown() -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    with progress(3, "a", shown="nothing", stream=stream) as bar:
+        bar.advance(3)
+    assert stream.getvalue() == ""
+
+
+def test_there_may_be_more_to_do_than_was_thought() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with progress(3, "a", stream=stream, clock=clock) as bar:
+        clock.now = 10.0
+        bar.resize(4)
+        bar.advance(2)
+    assert stream.getvalue().splitlines()[0] == "a: 2 of 4 trajectories (50 %), 0.2/s, 0:10 left"
 
 
 @pytest.mark.parametrize(

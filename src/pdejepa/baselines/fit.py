@@ -196,7 +196,7 @@ def fit(
     _check_pair(solver, recipe, pool)
     device, folder, begun, report = pool.data.fields["train"].device, Path(out), time.monotonic(), {}
     upstream = {"data": pool.data.hash}
-    context = Context(device, seed, keep=keep, say=say, show_progress=False)
+    context = Context(device, seed, keep=keep, say=say, shown="bar")
     with lock(folder, wait=False) if keep == "files" else nullcontext():
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":

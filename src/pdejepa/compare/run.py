@@ -82,11 +82,10 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, A
             say(f'{CARDS[name].title} will be left out, unless you stop and say: pip install "pdejepa[{name}]"')
     pool = _pool(plan, waiting, say) if waiting else None
     known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
-    for seed, name, path in places:
-        if path in known:
-            continue
+    left = [place for place in places if place[2] not in known]
+    for number, (seed, name, path) in enumerate(left, 1):
         assert pool is not None
-        record = _tried(Turn(plan, name, seed, pool), path, say)
+        record = _tried(Turn(plan, name, seed, pool), path, f"{number} of {len(left)}", say)
         if record is None:
             clear(plan.device)  # here, where nothing of the failed training is held any more
             continue
@@ -149,12 +148,12 @@ def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
     return known
 
 
-def _tried(turn: Turn, path: Path, say: Callable[[str], object]) -> dict[str, Any] | None:
+def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) -> dict[str, Any] | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
     plan, title = turn.plan, CARDS[turn.solver].title
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
-    say(f"{title}, seed {turn.seed}: {long}{counted}")
+    say(f"{title} ({number}), seed {turn.seed}: {long}{counted}")
     try:
         write_json(path, _one(turn))
         record: dict[str, Any] = json.loads(path.read_text())

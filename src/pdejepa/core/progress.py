@@ -1,19 +1,26 @@
 """How far a long job is: a bar on a terminal, a plain line now and then in a log file.
 
 Everything goes to standard error, so that standard output stays free for results.
+
+    lines      a bar on a terminal, else lines; news between them
+    bar        a bar on a terminal, gone when the work is done; no news, and nothing elsewhere
+    nothing    nothing
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 LINE_EVERY_S = 10.0
+BAR_EVERY_S = 0.2  # steps of training may take a millisecond, and a bar must not
 
 Clock = Callable[[], float]
+Shown = Literal["lines", "bar", "nothing"]
 
 
 class Progress(Protocol):
@@ -25,26 +32,30 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Print one line of news without disturbing the bar."""
 
+    def resize(self, total: int) -> None:
+        """There is more or less to do than was thought."""
+
 
 @contextlib.contextmanager
 def progress(
     total: int,
     label: str,
     unit: str = "trajectories",
+    shown: Shown = "lines",
     stream: TextIO | None = None,
     clock: Clock = time.monotonic,
 ) -> Iterator[Progress]:
-    """Show the progress of `total` units of work under the name `label`.
+    """Show the progress of `total` units of work under the name `label`, as the table above says.
 
     `stream` and `clock` exist for tests; the default is standard error and the monotonic clock, which does
     not jump when somebody sets the time.
     """
     target = sys.stderr if stream is None else stream
-    if target.isatty():
-        with _bar(total, label, unit, target) as bar:
+    if shown != "nothing" and target.isatty():
+        with _bar(total, label, unit, target, stays=shown == "lines") as bar:
             yield bar
         return
-    lines = _Lines(total, label, unit, target, clock)
+    lines = _Lines(total, label, unit, target if shown == "lines" else io.StringIO(), clock)
     try:
         yield lines
     finally:
@@ -70,6 +81,9 @@ class _Lines:
     def note(self, text: str) -> None:
         self._print(f"{self.label}: {text}")
 
+    def resize(self, total: int) -> None:
+        self.total = total
+
     def finish(self) -> None:
         now = self.clock()
         self._print(f"{self._state(now)} in {_duration(now - self.start)}")
@@ -90,8 +104,8 @@ class _Lines:
 
 
 @contextlib.contextmanager
-def _bar(total: int, label: str, unit: str, stream: TextIO) -> Iterator[Progress]:
-    """The same with a live bar. Rich is imported here: it is only needed on a terminal."""
+def _bar(total: int, label: str, unit: str, stream: TextIO, stays: bool) -> Iterator[Progress]:
+    """The same with a live bar; one that does not stay has no news.  Rich is imported here: only terminals need it."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -101,15 +115,25 @@ def _bar(total: int, label: str, unit: str, stream: TextIO) -> Iterator[Progress
         def __init__(self, display: RichProgress) -> None:
             self.display = display
             self.task = display.add_task(escape(label), total=total, rate="")
-            self.start, self.done = time.monotonic(), 0
+            self.start = self.drawn_at = time.monotonic()
+            self.done = 0
 
         def advance(self, n: int = 1) -> None:
             self.done += n
-            rate = self.done / max(time.monotonic() - self.start, 1e-9)
-            self.display.update(self.task, advance=n, rate=f"{_rate(rate)}/s")
+            if time.monotonic() - self.drawn_at >= BAR_EVERY_S:
+                self.draw()
+
+        def draw(self) -> None:
+            self.drawn_at = time.monotonic()
+            rate = self.done / max(self.drawn_at - self.start, 1e-9)
+            self.display.update(self.task, completed=self.done, rate=f"{_rate(rate)}/s")
 
         def note(self, text: str) -> None:
-            self.display.console.print(escape(text), highlight=False)
+            if stays:
+                self.display.console.print(escape(text), highlight=False)
+
+        def resize(self, total: int) -> None:
+            self.display.update(self.task, total=total)
 
     columns = (
         TextColumn("{task.description}"),
@@ -119,8 +143,11 @@ def _bar(total: int, label: str, unit: str, stream: TextIO) -> Iterator[Progress
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with RichProgress(*columns, console=Console(file=stream)) as display:
-        yield Bar(display)
+    console, per_s = Console(file=stream), 1 / BAR_EVERY_S
+    with RichProgress(*columns, console=console, refresh_per_second=per_s, transient=not stays) as display:
+        bar = Bar(display)
+        yield bar
+        bar.draw()
 
 
 def _rate(per_second: float) -> str:

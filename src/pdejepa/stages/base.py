@@ -23,6 +23,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from pdejepa.core.progress import Shown
 from pdejepa.stages.settings import TrainingConfig
 
 Say = Callable[[str], object]
@@ -49,7 +50,7 @@ class Context:
     upstream: dict[str, str] = field(default_factory=dict)  # stage or data -> hash of what it holds now
     keep: Keep = "files"
     say: Say = silent
-    show_progress: bool = True
+    shown: Shown = "lines"  # of its progress
 
 
 class Stage(nn.Module, ABC):

@@ -7,7 +7,6 @@ Letters: n trajectories, T frames, C channels, P parameters.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -109,7 +108,7 @@ def _generate(config: TrainConfig, device: torch.device, show: bool) -> Loaded:
     counts = {split: config.counts.get(split, system.split(split).size(config.size)) for split in SPLITS}
     fields, xi = {}, {}
     label = f"generate {system.name}"
-    with progress(sum(counts.values()), label, stream=None if show else io.StringIO()) as bar:
+    with progress(sum(counts.values()), label, shown="lines" if show else "nothing") as bar:
         for split, n in counts.items():
             made = system.generate(split, n, device, report=bar.advance)
             fields[split], xi[split] = made.fields, made.xi

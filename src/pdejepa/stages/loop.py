@@ -15,7 +15,6 @@ steps; `step` in the code counts from 0.
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 import tempfile
 from pathlib import Path
@@ -107,9 +106,10 @@ class _Training:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:
-        scores = set(score_steps(self.n_scores, self.n_steps))
-        stream = None if self.is_writer and self.context.show_progress else io.StringIO()
-        with progress(self.n_steps - self.done, self.stage.name, "steps", stream) as bar:
+        scores, before = set(score_steps(self.n_scores, self.n_steps)), self.done
+        label = f"{self.stage.name}, trial" if self.context.keep == "trial" else self.stage.name
+        shown = self.context.shown if self.is_writer else "nothing"
+        with progress(self.n_steps - before, label, "steps", shown) as bar:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             while self.done < self.n_steps:
@@ -117,6 +117,7 @@ class _Training:
                 self.done += 1
                 if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
                     scores = self._keep_pace(self.pace)
+                    bar.resize(self.n_steps - before)
                 is_last = self.done == self.n_steps
                 is_score = self.done in scores
                 if is_score or is_last or self.done % self.settings.log_every == 0:

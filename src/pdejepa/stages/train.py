@@ -162,7 +162,7 @@ class _Run:
             keep=self.keep,
             upstream=upstream,
             say=self.say,
-            show_progress=self.place.rank == 0 and self.keep == "files",
+            shown="lines" if self.keep == "files" else "bar",
         )
         report = run_stage(stage, self.out / name, context)
         trained.reports[name], trained.seconds[name] = report, report["seconds"]

@@ -309,7 +309,7 @@ def test_one_that_fails_leaves_the_others_their_turn(
     said: list[str] = []
     plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), TotalBudget("seconds", 90.0), tmp_path)
     assert [one["solver"] for one in compare(plan, said.append)] == ["dpot"]
-    assert said[0] == "FNO, seed 0: 10 s for each of three learning rates, then 90 s"
+    assert said[0] == "FNO (1 of 4), seed 0: 10 s for each of three learning rates, then 90 s"
     assert [line.split(":")[0] for line in said[1::2]] == ["FNO", "LNS", "CAPE", "DPOT-S"]
     assert "out of memory" in said[1]
     assert "a mistake" in said[3]

@@ -100,7 +100,7 @@ def test_gradients_that_jump_are_told_once(tmp_path: Path, capsys: pytest.Captur
     def spoil(stage: Toy) -> None:
         stage.online[3].weight.register_hook(lambda gradient: 1e6 * gradient)
 
-    train(tmp_path / "toy", Toy(settings(log_every=1), disturb={15: spoil}), show_progress=True)
+    train(tmp_path / "toy", Toy(settings(log_every=1), disturb={15: spoil}), shown="lines")
     told = [line for line in capsys.readouterr().err.splitlines() if "jumped" in line]
     assert len(told) == 1
     assert told[0].startswith("toy: step 16: the norm of the gradient jumped from ")

@@ -160,7 +160,7 @@ def test_without_scores(tmp_path: Path) -> None:
 
 
 def test_progress_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(tmp_path / "toy", show_progress=True)
+    train(tmp_path / "toy", shown="lines")
     told = capsys.readouterr().err
     assert "toy: step 12: score " in told
     assert "toy: 24 of 24 steps (100 %)" in told

@@ -88,6 +88,16 @@ def test_a_score_of_the_start_is_one_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_clock")
+def test_progress_knows_the_new_number_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Clocked, "pace", 2.0)
+    stage = Clocked(settings(budget=Budget(seconds=SECONDS)))
+    n = train(tmp_path / "toy", stage, keep="memory", shown="lines")["steps"]
+    assert f"toy: {n:,} of {n:,} steps (100 %)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_clock")
 def test_a_training_with_files_keeps_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one that is interrupted would end otherwise than one that is not."""
     monkeypatch.setattr(Clocked, "pace", 2.0)
