@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pdejepa.core.documents import aligned, markdown_table, write_between
+from pdejepa.core.documents import aligned, fitted, markdown_table, write_between
 from pdejepa.core.errors import DataError
 
 MARKED = "before\n<!-- x -->\nold\n<!-- end x -->\nafter\n"
@@ -15,6 +15,13 @@ MARKED = "before\n<!-- x -->\nold\n<!-- end x -->\nafter\n"
 def test_tables() -> None:
     assert aligned(("a", "long"), [("1", "2"), ("333", "")]) == "a    long\n1    2\n333"
     assert markdown_table(("a", "b"), [("x|y", "<b>")]) == "| a | b |\n| --- | --- |\n| x\\|y | &lt;b> |"
+
+
+def test_tables_for_narrow_terminals() -> None:
+    head, rows = ("a", "long", "b"), [("1", "2", "3"), ("333", "", "4")]
+    assert fitted(head, rows, ("long", "b"), 12) == (aligned(head, rows), [])
+    assert fitted(head, rows, ("long", "b"), 11) == (aligned(("a", "b"), [("1", "3"), ("333", "4")]), ["long"])
+    assert fitted(head, rows, ("long", "b"), 1) == ("a\n1\n333", ["long", "b"])  # what is left may be too wide
 
 
 def test_only_what_stands_between_the_marks_changes(tmp_path: Path) -> None:

@@ -34,8 +34,22 @@ HEAD = (
     "seconds",
     "learning rate",
 )
+# What a narrow terminal does without, the first ones first.
+SPARE = (
+    "learning rate",
+    "memory",
+    "seconds",
+    "steps",
+    "adaptation",
+    "parameters",
+    "tail, ood",
+    "tail, test",
+    "true frames",
+    "ms/forecast",
+    "told",
+)
 # Who forecasts the first frame for ever; and a nearly best answer of who sees it, but knows nothing of the parameters.
-REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(one frame, parameters unknown: about the best)"))
+REFERENCES = (("repeat_first", "(the first frame again)"), ("blind", "(parameters unknown: about the best)"))
 LEGEND = (
     "test, ood: relative L2 of all later frames from one true frame. tail: the solver is given as many true frames as "
     "the table says, and the frames that no solver is ever given are counted. told: what it learns of the equation. "

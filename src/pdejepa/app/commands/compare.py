@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,8 +81,9 @@ def compare(
     write_text(tables, page(records, picture.name))
     if write is not None:
         write_between(write, "compare", summary(records, Path(os.path.relpath(tables, write.parent)).as_posix()))
-    _show(records)  # last: a reader that goes away must not cost the files
-    typer.echo(f"Tables: {tables}\nPicture: {picture}")
+    left_out = _show(records)  # last: a reader that goes away must not cost the files
+    rest = f" (also {'; '.join(reversed(left_out))})" if left_out else ""
+    typer.echo(f"Tables: {tables}{rest}\nPicture: {picture}")
     if missing:
         raise DataError(f"No record of {', '.join(missing)}: see above why. The same command tries again.")
 
@@ -121,14 +124,20 @@ def _say(line: str) -> None:
         typer.echo(line)
 
 
-def _show(records: list[dict[str, Any]]) -> None:
+def _show(records: list[dict[str, Any]]) -> list[str]:
+    """Print all tables; the columns that a terminal was too narrow for."""
     from pdejepa.compare.remarks import cautions
-    from pdejepa.compare.report import HEAD, LEDGER, LEGEND, groups, ledger, others, rows
-    from pdejepa.core.documents import aligned
+    from pdejepa.compare.report import HEAD, LEDGER, LEGEND, SPARE, groups, ledger, others, rows
+    from pdejepa.core.documents import aligned, fitted
 
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    left_out: list[str] = []
     for title, group in groups(records).items():
-        tables = [aligned(head, lines) for head, lines in ((HEAD, rows(group)), others(group)) if lines]
-        typer.echo("\n".join(("", title, *tables, *cautions(group, records))))
+        table, lacking = fitted(HEAD, rows(group), SPARE, width)
+        left_out = max(left_out, lacking, key=len)
+        more = [aligned(*others(group))] if others(group)[1] else []
+        typer.echo("\n".join(("", title, table, *more, *cautions(group, records))))
         if ledger(group):
             typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")
     typer.echo(f"\n{LEGEND}")
+    return left_out
