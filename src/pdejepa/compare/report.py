@@ -102,13 +102,13 @@ def rows(records: list[dict[str, Any]]) -> Rows:
 def _reference(records: list[dict[str, Any]], key: str, name: str) -> Rows:
     """What the competitors are to be seen against; nothing if it was not measured."""
     values = [known(records, split, key) for split in ("test", "ood")]
-    if values[0] is None or not is_told(records, key):
+    if values[0] is None or not has_meaning(records, key):
         return []
     cells = [percent(value) if value is not None else "" for value in values]
     return [(name, *cells, "", "", "1", *[""] * (len(HEAD) - 6))]
 
 
-def is_told(records: list[dict[str, Any]], key: str) -> bool:
+def has_meaning(records: list[dict[str, Any]], key: str) -> bool:
     """Whether a reference means something for these records."""
     return key != "blind" or blind_is_best(records)
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pdejepa.compare.records import budget_of, error
 from pdejepa.compare.remarks import known, standing
-from pdejepa.compare.report import REFERENCES, Rows, groups, is_told, told
+from pdejepa.compare.report import REFERENCES, Rows, groups, has_meaning, told
 from pdejepa.core.documents import escaped, markdown_table
 from pdejepa.forecast.card import percent
 
@@ -33,7 +33,7 @@ def summary_rows(tables: dict[str, Table]) -> tuple[tuple[str, ...], Rows]:
         found = [_mean([r for r in table if r["solver"] == solver], split) for _, table, split in columns]
         lines.append((title, told(solver) or "nothing", *map(_cell, found)))
     for key, title in REFERENCES:
-        found = [known(table, split, key) if is_told(table, key) else None for _, table, split in columns]
+        found = [known(table, split, key) if has_meaning(table, key) else None for _, table, split in columns]
         lines += [(title, "", *map(_cell, found))] if any(value is not None for value in found) else []
     return head, lines
 

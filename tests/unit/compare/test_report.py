@@ -12,7 +12,7 @@ from pdejepa.app.cli import main
 from pdejepa.compare.picture import _panels, plot
 from pdejepa.compare.records import error, read_records
 from pdejepa.compare.remarks import cautions
-from pdejepa.compare.report import groups, ledger, markdown, others, rows, told
+from pdejepa.compare.report import HEAD, SPARE, groups, ledger, markdown, others, rows, told
 from pdejepa.core.errors import DataError
 from tests.unit.compare.made import record
 
@@ -48,6 +48,11 @@ def test_budgets_of_one_comparison_share_a_panel(tmp_path: Path) -> None:
     assert [heading.split(" each")[0] for heading in panels] == ["combined, 180 s and 600 s", "combined, 180 s"]
     plot([short, long, other], tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 5_000
+
+
+def test_narrow_terminals_keep_names_and_errors() -> None:
+    assert set(HEAD) - set(SPARE) == {"solver", "test", "ood"}
+    assert set(SPARE) < set(HEAD)
 
 
 def test_who_repeats_the_first_frame_stands_below_all() -> None:
