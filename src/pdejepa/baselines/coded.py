@@ -68,13 +68,20 @@ class Directions(nn.Module):
 
 
 class CodedConv(nn.Module):
-    """A convolution (B,I,*grid) -> (B,O,*grid) of odd kernel size."""
+    """A convolution (B,I,*grid) -> (B,O,*grid) of odd kernel size, whose points are `dilation` apart."""
 
     def __init__(
-        self, n_in: int, n_out: int, kernel: int, ndim: int, coding: Coding, padding: Padding = "circular"
+        self,
+        n_in: int,
+        n_out: int,
+        kernel: int,
+        ndim: int,
+        coding: Coding,
+        padding: Padding = "circular",
+        dilation: int = 1,
     ) -> None:
         super().__init__()
-        self.kernel, self.ndim, self.coding, self.padding = kernel, ndim, coding, padding
+        self.kernel, self.ndim, self.coding, self.padding, self.dilation = kernel, ndim, coding, padding, dilation
         shape = (n_out, n_in, *[kernel] * ndim)
         bound = (n_in * kernel**ndim) ** -0.5
         self.weight = nn.Parameter(bound * (2 * torch.rand(shape) - 1))
@@ -87,13 +94,13 @@ class CodedConv(nn.Module):
 
     def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
         conv = nn.functional.conv1d if self.ndim == 1 else nn.functional.conv2d
-        x = pad(x, self.kernel // 2, self.padding)
+        x = pad(x, self.dilation * (self.kernel // 2), self.padding)
         if code is None or not self.coding.size:
-            return conv(x, self.weight, self.bias)
+            return conv(x, self.weight, self.bias, dilation=self.dilation)
         gains, weight, bias = code.once(self, self._coded)
         if self.kernel == 1:
             return (weight @ x.flatten(2)).unflatten(2, x.shape[2:]) + bias
-        y = conv(x, weight)  # (B,(1+d)O,*grid)
+        y = conv(x, weight, dilation=self.dilation)  # (B,(1+d)O,*grid)
         mixed = gains @ y.reshape(len(x), gains.shape[2], -1)  # (B,1,O*points)
         return mixed.reshape(len(x), -1, *y.shape[2:]) + bias
 

@@ -42,6 +42,19 @@ def test_two_thirds_of_the_weights_are_directions() -> None:
     assert round(theta / 1e3) == 58
 
 
+@pytest.mark.parametrize("name", ["combined", "wave_b", "gray_scott"])
+def test_one_step_reaches_the_whole_grid(name: str) -> None:
+    """Waves of Combined run across most of the ring between two frames; what a point cannot see, it cannot forecast."""
+    task = task_of(name)
+    torch.manual_seed(0)
+    solver = shaken(Coda(Coda.recipe("fast", task).model, task))
+    u = torch.randn(1, task.n_channels, *task.grid).requires_grad_()
+    after = solver.step(u, Code(torch.zeros(1, solver.config.code)))
+    after[(0, 0, *(n // 2 for n in task.grid))].backward()
+    assert u.grad is not None
+    assert bool((u.grad != 0).all())
+
+
 def test_the_integrator_is_of_fourth_order() -> None:
     """u' = -u: one step is the Taylor polynomial of degree four."""
     u = torch.tensor([2.0], dtype=torch.float64)
