@@ -48,7 +48,7 @@ class CodaConfig:
     root: Literal["conv", "fourier"] = "conv"
     width: int = 64
     kernel: int = 3
-    dilations: tuple[int, int, int, int] = (1, 1, 1, 1)
+    dilations: tuple[int, int, int, int] = (1, 1, 1, 1)  # of the four convolutions: how far apart their points are
     fourier: FourierShape = field(default_factory=lambda: FourierShape(10, 12))
     integrator: Literal["rk4", "euler"] = "rk4"
     code: int = 2
