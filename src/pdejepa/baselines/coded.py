@@ -5,9 +5,10 @@
     every bias     b(c) = b + sum_d c_d e_d
     Swish          s(x) = x sigmoid(x softplus(b(c))) / 1.1
 
-Rows of a batch may belong to different environments: every row has its own weights.  Kernels of several points do not
-build them: with c_0 = 1 and D_0 = W they are one convolution by all D_d, summed with weights c_d.  Without a code
-(`Coding()`) the layers are the plain ones.
+Rows of a batch may belong to different environments: every row has its own weights.  On lines, and for kernels of one
+point, they are built, and multiplied with the points that a kernel sees.  Larger kernels on planes do not build them:
+with c_0 = 1 and D_0 = W they are one convolution by all D_d, summed with weights c_d.  Without a code (`Coding()`) the
+layers are the plain ones.
 Letters: B rows, d numbers of a code, I channels in, O channels out, k size of a kernel, *grid spatial axes, m modes.
 """
 
@@ -94,26 +95,48 @@ class CodedConv(nn.Module):
 
     def forward(self, x: Tensor, code: Code | None = None) -> Tensor:
         conv = nn.functional.conv1d if self.ndim == 1 else nn.functional.conv2d
+        grid = x.shape[2:]
         x = pad(x, self.dilation * (self.kernel // 2), self.padding)
         if code is None or not self.coding.size:
             return conv(x, self.weight, self.bias, dilation=self.dilation)
-        gains, weight, bias = code.once(self, self._coded)
-        if self.kernel == 1:
-            return (weight @ x.flatten(2)).unflatten(2, x.shape[2:]) + bias
+        if self.is_product:
+            weight, bias = code.once(self, self._built)
+            return (weight @ self._columns(x)).unflatten(2, grid) + bias
+        gains, weight, bias = code.once(self, self._spread)
         y = conv(x, weight, dilation=self.dilation)  # (B,(1+d)O,*grid)
         mixed = gains @ y.reshape(len(x), gains.shape[2], -1)  # (B,1,O*points)
-        return mixed.reshape(len(x), -1, *y.shape[2:]) + bias
+        return mixed.reshape(len(x), -1, *grid) + bias
 
-    def _coded(self, code: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(1, c) as (B,1,1+d), weights ((1+d)O,I,k..), biases (B,O,1..); for kernels of one point weights (B,O,I)."""
-        gains = torch.cat((torch.ones_like(code[:, :1]), code), 1)
-        weight = torch.cat((self.weight[None], self.directions()))  # (1+d,O,I,k..)
+    @property
+    def is_product(self) -> bool:
+        """Whether every row's own weights are built; on planes what 9 or 49 points see would take too much memory."""
+        return self.ndim == 1 or self.kernel == 1
+
+    def _columns(self, x: Tensor) -> Tensor:
+        """What the kernel sees at every point, (B,I k,points), of fields with margins (B,I,...)."""
         if self.kernel == 1:
-            weight = (gains @ weight.flatten(1)).reshape(len(code), *self.weight.shape[:2])
-        else:
-            weight = weight.flatten(0, 1)
+            return x.flatten(2)
+        n = x.shape[2] - self.dilation * (self.kernel - 1)
+        return x.unfold(2, n, self.dilation).flatten(1, 2)  # k windows, each as long as the grid
+
+    def _built(self, code: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (B,O,I k) and biases (B,O,1..) of every row."""
+        gains, directions = self._parts(code)
+        return (gains @ directions.flatten(1)).reshape(len(code), len(self.bias), -1), self._biases(code)
+
+    def _spread(self, code: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(1, c) as (B,1,1+d), weights ((1+d)O,I,k..), biases (B,O,1..)."""
+        gains, directions = self._parts(code)
+        return gains[:, None], directions.flatten(0, 1), self._biases(code)
+
+    def _parts(self, code: Tensor) -> tuple[Tensor, Tensor]:
+        """(1, c) as (B,1+d) and (W, D) as (1+d,O,I,k..): their product is W(c)."""
+        gains = torch.cat((torch.ones_like(code[:, :1]), code), 1)
+        return gains, torch.cat((self.weight[None], self.directions()))
+
+    def _biases(self, code: Tensor) -> Tensor:
         bias = self.bias + code @ self.bias_directions
-        return gains[:, None], weight, bias.reshape(*bias.shape, *[1] * self.ndim)
+        return bias.reshape(*bias.shape, *[1] * self.ndim)
 
 
 class CodedSpectral(nn.Module):

@@ -26,11 +26,13 @@ def noise(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("padding", ["circular", "zeros", "reflect"])
-@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (3, 1), (3, 2), (5, 2)])
 @pytest.mark.parametrize("grid", [(12,), (8, 6)])
 @pytest.mark.parametrize("form", ["full", "low"])
-def test_every_row_has_its_own_convolution(padding: str, kernel: int, grid: tuple[int, ...], form: str) -> None:
-    made = CodedConv(2, 3, kernel, len(grid), Coding(4, form), padding)  # type: ignore[arg-type]
+def test_every_row_has_its_own_convolution(
+    padding: str, kernel: int, dilation: int, grid: tuple[int, ...], form: str
+) -> None:
+    made = CodedConv(2, 3, kernel, len(grid), Coding(4, form), padding, dilation)  # type: ignore[arg-type]
     x, code = noise(5, 2, *grid), noise(5, 4)
     conv = functional.conv1d if len(grid) == 1 else functional.conv2d
     for row, y in enumerate(made(x, Code(code))):
@@ -39,7 +41,8 @@ def test_every_row_has_its_own_convolution(padding: str, kernel: int, grid: tupl
         )  # (d,O,I,k..)
         weight = made.weight + sum(code[row, d] * directions[d] for d in range(4))
         bias = made.bias + sum(code[row, d] * made.bias_directions[d] for d in range(4))
-        expected = conv(pad(x[row : row + 1], kernel // 2, made.padding), weight, bias)[0]
+        margins = pad(x[row : row + 1], dilation * (kernel // 2), made.padding)
+        expected = conv(margins, weight, bias, dilation=dilation)[0]
         torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-5)
 
 
