@@ -5,8 +5,8 @@
     u_{t+1} = patches^{-1}( W Norm(x_t) )
 
 Norms are root-mean-square norms, also of queries and keys; Ffn is a SwiGLU; positions are sinusoids, an equal part of
-the width for time and each axis.  What stands before the first frame (a context, a token of the environment) is a
-prefix that looks at itself only, so that a forecast reads it once and keeps its keys and values.
+the width for time and each axis.  What stands before the first frame (frames of a context, a token of the environment)
+is a prefix that does not look at what follows, so that a forecast reads it once and keeps its keys and values.
 Letters: B rows, T frames, N tokens of a frame, m tokens of the prefix, w width, C channels, p patch.
 """
 
@@ -80,12 +80,9 @@ class FrameVit(nn.Module):
 
     def forward(self, u: Tensor, prefix: Tensor | None = None, condition: Tensor | None = None) -> Tensor:
         """The frame after each of the frames u, both (B,T,C,*grid), behind a prefix (B,m,w)."""
-        x, m = self.tokens(u), 0 if prefix is None else prefix.shape[1]
-        if prefix is not None:
-            x = torch.cat((prefix, x), 1)
-        N = self.patches.n_tokens
-        number = (torch.arange(-m, x.shape[1] - m, device=u.device) // N).clamp(min=-1)  # -1: the prefix
-        return self._frames(self._run(x, causal_mask(number), condition)[:, m:])
+        m = 0 if prefix is None else prefix.shape[1]
+        x = self.tokens(u) if prefix is None else torch.cat((prefix, self.tokens(u)), 1)
+        return self.frames(self.run(x, m, condition)[:, m:])
 
     def rollout(
         self, u_hist: Tensor, n_frames: int, prefix: Tensor | None = None, condition: Tensor | None = None
@@ -93,23 +90,28 @@ class FrameVit(nn.Module):
         """The next frames (B,n_frames,C,*grid) after u_hist (B,H,C,*grid); earlier keys and values are kept."""
         cache, n_known, frames = Cache(), u_hist.shape[1], []
         if prefix is not None:
-            self._run(prefix, None, condition, cache)
+            self.run(prefix, prefix.shape[1], condition, cache)
         u = u_hist[:, :1]
         for k in range(n_known + n_frames - 1):
-            after = self._frames(self._run(self.tokens(u, k), None, condition, cache))  # (B,1,C,*grid)
+            after = self.frames(self._blocks(self.tokens(u, k), None, condition, cache))  # (B,1,C,*grid)
             u = u_hist[:, k + 1 : k + 2] if k + 1 < n_known else after
             if k + 1 >= n_known:
                 frames.append(after)
         return torch.cat(frames, 1) if frames else u_hist[:, :0]
 
-    def _run(self, x: Tensor, mask: Tensor | None, condition: Tensor | None, cache: Cache | None = None) -> Tensor:
+    def run(self, x: Tensor, m: int, condition: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """All tokens x (B,n,w) through all blocks; the first m are a prefix: frames of its own, or less than one."""
+        number = torch.arange(-m, x.shape[1] - m, device=x.device) // self.patches.n_tokens
+        return self._blocks(x, causal_mask(number), condition, cache)
+
+    def _blocks(self, x: Tensor, mask: Tensor | None, condition: Tensor | None, cache: Cache | None = None) -> Tensor:
         for number, block in enumerate(self.blocks):
             modulation = None if condition is None else self.modulations[number](condition[:, None])
             x = block(x, mask, modulation, None, cache, number)
         return x
 
-    def _frames(self, x: Tensor) -> Tensor:
-        """(B,T*N,w) -> (B,T,C,*grid)."""
+    def frames(self, x: Tensor) -> Tensor:
+        """The frames (B,T,C,*grid) that tokens (B,T*N,w) tell when they leave the blocks."""
         return self.patches.join(self.head(self.norm(x)).unflatten(1, (-1, self.patches.n_tokens)))
 
 

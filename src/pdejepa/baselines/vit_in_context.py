@@ -6,10 +6,12 @@ A baseline of Serrano et al., Zebra (2024), with the sizes of Kassai Koupai et a
 patches of 8, six blocks 512 wide (see `frame_vit`).  The context is simply put in front; nothing is fitted to a new
 environment.
 
-Ours differs, where nothing is published: tokens of the context carry a learned mark, the context
-looks at itself in both directions of time, all frames of the target are trained at once from true frames with the
-relative L2 error.  `fast` reads ten to nineteen frames of the context, all of them where there are fewer than twenty,
-and cuts planes into at most 8x8 tokens.
+Ours differs, where nothing is published: tokens of the context carry a learned mark; context and target are one row of
+frames, each of which sees what stands before it and is trained, from true frames, by the relative L2 error of the next
+one.  A context that looks at itself in both directions and is not trained itself is read later: what its tokens have to
+say is then learned from the first frame of the target alone, since later frames tell the equation themselves.
+`fast` reads ten to nineteen frames of the context, all of them where there are fewer than twenty (the next one is then
+the next one read), and cuts planes into at most 8x8 tokens.
 Letters: B rows, K context trajectories, T frames, C channels, w width.
 """
 
@@ -71,8 +73,15 @@ class VitInContext(Baseline):
         return Window(0, n_support=1)
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
-        u = batch["u"]
-        return {"loss": relative_l2(self.trunk(u[:, :-1], self.context(batch["support"])), u[:, 1:])}
+        """Of every frame that is read, context or target, the error of the next one."""
+        u, support, every = batch["u"], batch["support"], self.config.every
+        context = self.context(support)
+        m = context.shape[1]
+        x = self.trunk.run(torch.cat((context, self.trunk.tokens(u[:, :-1])), 1), m)  # (B,m+(T-1)*N,w)
+        told = self.trunk.frames(x[:, :m]).unflatten(1, (support.shape[1], -1))  # (B,K,T/every,C,*grid)
+        u_hat = torch.cat((told[:, :, :-1].flatten(1, 2), self.trunk.frames(x[:, m:])), 1)
+        after = torch.cat((support[:, :, every::every].flatten(1, 2), u[:, 1:]), 1)
+        return {"loss": relative_l2(u_hat, after)}
 
     def context(self, support: Tensor) -> Tensor:
         """Tokens (B,m,w) of the trajectories (B,K,T,C,*grid)."""

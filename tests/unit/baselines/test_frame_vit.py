@@ -56,7 +56,8 @@ def test_no_frame_sees_the_future(name: str) -> None:
 @torch.no_grad()
 def test_rollouts_with_kept_keys_are_the_plain_ones(name: str) -> None:
     vit, u = trunk(name, n_condition=5)
-    told = {"prefix": torch.randn(2, 3, 24), "condition": torch.randn(2, 5)}
+    prefix = torch.randn(2, 2 * vit.patches.n_tokens, 24)  # two frames, the first of which does not see the second
+    told = {"prefix": prefix, "condition": torch.randn(2, 5)}
     rolled = vit.rollout(u[:, :2], 3, **told)
     plain = u[:, :2]
     for _ in range(3):
@@ -86,6 +87,36 @@ def test_several_contexts_are_put_in_a_row() -> None:
     single = [solver.adapt(support[:, k : k + 1])["context"] for k in range(2)]
     assert both.shape == (1, 2 * 3 * 8, 24)  # frames 0, 5 and 10 of each
     torch.testing.assert_close(both, torch.cat(single, 1))
+
+
+@pytest.mark.parametrize("n_contexts", [1, 2])
+@torch.no_grad()
+def test_every_frame_of_context_and_target_is_trained_by_the_next_one(n_contexts: int) -> None:
+    """By hand: the target behind its context, and the contexts without it, since they do not look at what follows."""
+    task = task_of("combined", 64)
+    torch.manual_seed(0)
+    solver = shaken(VitInContext(VitInContext.recipe("tiny", task).model, task))
+    u, support = rough("combined", 2, 14, 64), rough("combined", 2 * n_contexts, 14, 64).unflatten(0, (2, n_contexts))
+    context = solver.context(support)
+    told = solver.trunk.frames(solver.trunk.run(context, context.shape[1]))  # after frames 0, 5, 10 of each
+    pairs = [(solver.trunk(u[:, :-1], context), u[:, 1:])]
+    for k in range(n_contexts):
+        pairs.append((told[:, 3 * k : 3 * k + 2], support[:, k, 5::5]))
+    errors = torch.cat([((a - b).norm(dim=-1) / b.norm(dim=-1)).flatten() for a, b in pairs])
+    torch.testing.assert_close(solver.loss("fit", {"u": u, "support": support})["loss"], errors.mean())
+
+
+@torch.no_grad()
+def test_a_context_is_read_in_its_order() -> None:
+    task = task_of("combined", 64)
+    torch.manual_seed(0)
+    solver = shaken(VitInContext(VitInContext.recipe("tiny", task).model, task))
+    context = solver.context(rough("combined", 2, 14, 64)[:, None])  # frames 0, 5 and 10, eight tokens each
+    changed = context.clone()
+    changed[:, 16:] += 1.0
+    before, after = (solver.trunk.run(x, 24) for x in (context, changed))
+    torch.testing.assert_close(after[:, :16], before[:, :16])
+    assert not torch.allclose(after[:, 16:], before[:, 16:])
 
 
 def cls(injection: str) -> ClsVit:
