@@ -78,6 +78,11 @@ def test_fast_reads_ten_frames_and_eight_by_eight_tokens() -> None:
     assert sizes("paper", task).patch == 8
 
 
+def test_fast_takes_a_quarter_of_the_published_rows_at_a_time() -> None:
+    recipes = [VitInContext.recipe(name, task_of("combined")) for name in ("paper", "fast")]
+    assert [recipe.stages[0].training.batch for recipe in recipes] == [128, 32]
+
+
 @torch.no_grad()
 def test_several_contexts_are_put_in_a_row() -> None:
     task = task_of("combined", 64)
