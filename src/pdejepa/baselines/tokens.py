@@ -7,8 +7,8 @@
     Ffn      gelu: W_out GELU(W_in x), with biases       swiglu: W_out (SiLU(W_gate x) * W_in x), without
     q, k     as they are, or normalised per head (rms or layer) before the product
 
-A token is seen by another if its number is not larger: with numbers 0 for a context and 1, 2, ... for the frames after
-it, the context sees itself, and every frame sees the context, all earlier frames and itself.
+A token is seen by another if its number is not larger: numbered by frames, every frame sees all earlier ones and
+itself.
 Letters: B rows, T frames, t frames of a tubelet, N tokens of a frame, n tokens, K heads, d head width, C channels.
 """
 

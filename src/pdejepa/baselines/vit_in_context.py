@@ -10,8 +10,8 @@ Ours differs, where nothing is published: tokens of the context carry a learned 
 frames, each of which sees what stands before it and is trained, from true frames, by the relative L2 error of the next
 one.  A context that looks at itself in both directions and is not trained itself is read later: what its tokens have to
 say is then learned from the first frame of the target alone, since later frames tell the equation themselves.
-`fast` reads ten to nineteen frames of the context, all of them where there are fewer than twenty (the next one is then
-the next one read), cuts planes into at most 8x8 tokens and takes 32 rows at a time instead of 128.
+`fast` takes 32 rows at a time instead of 128, cuts planes into at most 8x8 tokens and reads ten to nineteen frames of
+the context: all where there are fewer than twenty, else every so-many-th, whose next one is the next one read.
 Letters: B rows, K context trajectories, T frames, C channels, w width.
 """
 
@@ -29,7 +29,7 @@ from pdejepa.baselines.task import Card, Task
 from pdejepa.stages.base import Batch
 
 N_FAST = 10  # frames of the context that `fast` reads at least
-BATCH_FAST = 32  # of it; contexts begin to be read after a number of steps, however many rows these have
+BATCH_FAST = 32  # its rows of a step: contexts begin to be read after a number of steps, however many rows these have
 
 
 @dataclass(frozen=True)
