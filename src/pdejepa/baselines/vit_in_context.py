@@ -8,8 +8,9 @@ environment.
 
 Ours differs, where nothing is published: tokens of the context carry a learned mark; context and target are one row of
 frames, each of which sees what stands before it and is trained, from true frames, by the relative L2 error of the next
-one.  A context that looks at itself in both directions and is not trained itself is read later: what its tokens have to
-say is then learned from the first frame of the target alone, since later frames tell the equation themselves.
+one.  A context that looks at itself in both directions and is not trained itself was read later by small networks;
+probably because what its tokens have to say is then learned from the first frames of the target alone, since later ones
+can tell the equation from the frames before them.
 `fast` takes 32 rows at a time instead of 128, cuts planes into at most 8x8 tokens and reads ten to nineteen frames of
 the context: all where there are fewer than twenty, else every so-many-th, whose next one is the next one read.
 Letters: B rows, K context trajectories, T frames, C channels, w width.
