@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from pdejepa import baselines, systems
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
-from pdejepa.stages.common import Place
+from pdejepa.stages.base import Place
 from pdejepa.stages.resume import choose_trained
 
 REFERENCE = "fno"

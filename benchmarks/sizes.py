@@ -33,11 +33,11 @@ from pdejepa import recipes, systems
 from pdejepa.core.config import load_config
 from pdejepa.core.device import device_name, free_memory, pick_device, without_new_code
 from pdejepa.core.files import write_json
+from pdejepa.core.provenance import commit
 from pdejepa.draw import pictures
 from pdejepa.draw.panels import NORMAL, SMALL, new_figure
 from pdejepa.evaluate.protocol import evaluate
 from pdejepa.forecast.forecaster import Forecaster
-from pdejepa.forecast.train import commit
 from pdejepa.models.config import ModelConfig
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData, load_data

@@ -27,10 +27,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from pdejepa import recipes
 from pdejepa.core.config import load_config
 from pdejepa.core.device import device_name, pick_device
+from pdejepa.core.run_folder import FOUR
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.common import MethodStage, Place
-from pdejepa.stages.config import FOUR, TrainConfig
+from pdejepa.stages.base import Place
+from pdejepa.stages.common import MethodStage
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
 from pdejepa.stages.guard import clip_gradients
 from pdejepa.stages.optim import build_optimiser

@@ -26,12 +26,12 @@ from draw_systems import drawn, picture, shown  # noqa: E402
 from pdejepa import recipes, systems  # noqa: E402
 from pdejepa.app.describe import describe  # noqa: E402
 from pdejepa.core.files import write_aside, write_text  # noqa: E402
-from pdejepa.data.plan import build_system  # noqa: E402
-from pdejepa.forecast.card import percent  # noqa: E402
+from pdejepa.core.text import percent  # noqa: E402
 from pdejepa.models.condition import Statistics  # noqa: E402
 from pdejepa.models.surrogate import Surrogate  # noqa: E402
 from pdejepa.stages.config import TrainConfig  # noqa: E402
 from pdejepa.stages.settings import Budget  # noqa: E402
+from pdejepa.systems import build_system  # noqa: E402
 from tests.verification.studies import STUDIES  # noqa: E402
 
 PAGES, PICTURES, RESULTS = ROOT / "docs" / "systems", ROOT / "docs" / "pictures" / "systems", ROOT / "results"

@@ -26,8 +26,8 @@ from pdejepa.baselines.solver import forecast
 from pdejepa.compare.entries import SolverEntry
 from pdejepa.compare.protocol import true_frames
 from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.stages.base import Place
 from pdejepa.stages.batches import generator
-from pdejepa.stages.common import Place
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.settings import Budget
 from tests.unit.baselines.token_solvers import shaken

@@ -16,7 +16,7 @@ from pdejepa.baselines.base import Baseline
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision
-from pdejepa.stages.common import Place
+from pdejepa.stages.base import Place
 from pdejepa.stages.resume import choose_trained
 from tests.unit.baselines.token_solvers import shaken
 

@@ -19,8 +19,7 @@ from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision, tf32
 from pdejepa.models.blocks import compile_blocks
-from pdejepa.stages.base import Batch
-from pdejepa.stages.common import Place
+from pdejepa.stages.base import Batch, Place
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.resume import choose_trained
 from tests.unit.baselines.token_solvers import shaken

@@ -10,12 +10,13 @@ import torch
 from pdejepa import recipes, systems
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError
+from pdejepa.core.run_folder import FOUR
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.condition import fit_statistics
 from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.common import Place
-from pdejepa.stages.config import FOUR, TrainConfig
+from pdejepa.stages.base import Place
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import load_data
 from pdejepa.stages.optim import build_optimiser
 from pdejepa.stages.resume import choose_trained

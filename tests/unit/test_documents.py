@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pdejepa.core.documents import aligned, fitted, markdown_table, write_between
+from pdejepa.core.documents import write_between
 from pdejepa.core.errors import DataError
+from pdejepa.core.text import aligned, fitted, markdown_table
 
 MARKED = "before\n<!-- x -->\nold\n<!-- end x -->\nafter\n"
 

@@ -19,8 +19,9 @@ from typing import Any
 
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, UsageError, did_you_mean
+from pdejepa.core.run_folder import FOUR
 from pdejepa.models.integrate import METHODS
-from pdejepa.stages.config import FOUR, TrainConfig
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.settings import Budget
 
 WHAT = ("variants", "geometry", "integrators", "anchor", "reconstruct")

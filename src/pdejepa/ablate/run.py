@@ -22,8 +22,9 @@ from pdejepa.ablate.share import copy_fitted, done, is_finished, read_base, refu
 from pdejepa.core.device import free_memory, rank_and_world
 from pdejepa.core.errors import ConfigError, NumericalError, UsageError
 from pdejepa.core.files import lock
+from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast.train import train
-from pdejepa.stages.config import FOUR, TrainConfig
+from pdejepa.stages.config import TrainConfig
 
 Say = Callable[[str], object]
 SIDE = "reconstruct"

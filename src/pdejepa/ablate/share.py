@@ -18,9 +18,10 @@ from typing import Any
 from pdejepa.core.config import to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import write_aside
+from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast.locate import MODEL_FOLDER
 from pdejepa.stages.checkpoint import DONE, FINAL, StageFolder
-from pdejepa.stages.config import FOUR, TrainConfig
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.memory import check, differences, meaning, read_json
 
 TAKEN = ("plan.json", "metrics.jsonl", "timings.jsonl", FINAL, DONE)

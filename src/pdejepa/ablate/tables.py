@@ -9,8 +9,8 @@ from typing import Any
 from pdejepa.ablate import verdicts
 from pdejepa.ablate.plan import BASE, NO_ANCHOR, VARIANTS, integrator_runs
 from pdejepa.ablate.record import Record
+from pdejepa.core.text import percent
 from pdejepa.evaluate.published import metric_of
-from pdejepa.forecast.card import percent
 from pdejepa.models.integrate import METHODS
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from pdejepa.forecast.card import percent
+from pdejepa.core.text import percent
 
 CLEAR = 0.01  # relative; seeds may well differ by more
 SATURATED = 0.05  # a relative change up to this is what a saturated method may show

@@ -10,9 +10,8 @@ from pdejepa.baselines.pool import Pool
 from pdejepa.core.config import to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import read_json, write_json
+from pdejepa.core.run_folder import SOLVER_NAME
 from pdejepa.stages.memory import FREE_TRAINING, differences
-
-SOLVER_NAME = "solver.json"
 
 
 def asked_for(solver: Baseline, recipe: Recipe, pool: Pool, budget: str, seed: int) -> dict[str, Any]:

@@ -21,18 +21,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.official import Report
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, did_you_mean
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import Budget, TrainingConfig
 
-State = dict[str, Tensor]  # per row: (B, ...)
 EPS = 1e-8  # keeps relative errors of nothing finite
 AT_REST = 0.05  # floor of relative errors that take in frame 0, which may be nothing but zero (u_t of Wave-2D)
 
@@ -79,24 +79,6 @@ class Recipe:
 
     model: Any
     stages: tuple[StageRecipe, ...]
-
-
-@runtime_checkable
-class Solver(Protocol):
-    """What a comparison asks of a trained solver, published or ours."""
-
-    @property
-    def card(self) -> Card: ...
-
-    def adapt(
-        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> State: ...
-
-    def rollout(
-        self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
-    ) -> Tensor: ...
-
-    def encode(self, u: Tensor) -> Tensor: ...
 
 
 class Baseline(nn.Module, ABC):

@@ -30,10 +30,11 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import pad
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
 from pdejepa.baselines.coded import Coding, FourierNet, FourierShape
 from pdejepa.baselines.spectral import SpectralConv
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 from pdejepa.systems.structure import Parameter

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.adapt import descend
-from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, State, Window, relative_l2
+from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, Window, relative_l2
 from pdejepa.baselines.frame_vit import FrameVit, FrameVitConfig, sizes, training
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 
 

@@ -31,9 +31,10 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.adapt import fit_code
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march
 from pdejepa.baselines.coded import Code, CodedConv, Codes, Coding, FourierNet, FourierShape, Swish
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 

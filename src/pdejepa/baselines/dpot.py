@@ -26,12 +26,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
 from pdejepa.baselines.lift import lift_to_plane
 from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.spectral import SpectralMlp
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 

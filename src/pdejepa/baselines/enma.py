@@ -30,11 +30,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pdejepa.baselines.autoencoder import CausalDecoder, CausalEncoder, in_parts, working_grid
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window
 from pdejepa.baselines.flow import FlowHead, filled_per_round, integrate
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.baselines.tokens import BlockConfig, TokenBlock, causal_mask, grid_sinusoids, init_tokens
 from pdejepa.core.errors import ConfigError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.rope import Axis, Rotary
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig

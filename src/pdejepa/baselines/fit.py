@@ -25,20 +25,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.asked import SOLVER_NAME, asked_for, remember
+from pdejepa.baselines.asked import asked_for, remember
 from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.device import single_precision, tf32
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import lock, write_json
+from pdejepa.core.run_folder import SOLVER_NAME
 from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
-from pdejepa.stages.base import Batch, Context, Keep, Stage, silent
+from pdejepa.operators.norms import relative_error
+from pdejepa.stages.base import Batch, Context, Keep, Place, Stage, silent
 from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
 from pdejepa.stages.budget import TotalBudget
-from pdejepa.stages.common import Place
 from pdejepa.stages.loop import run_stage
-from pdejepa.stages.losses import relative_error
 
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
 N_PARTS, N_ALIKE = 12, 100  # of a stage, for what its steps cost; shares that a part is the mean of

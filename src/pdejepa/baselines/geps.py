@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.adapt import fit_code
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
 from pdejepa.baselines.coded import Code, Codes, Coding, FourierNet, FourierShape
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 

@@ -29,9 +29,10 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import conv, working_grid
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, at_least
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, DataError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 

@@ -31,9 +31,10 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import AxisAttention, Down, FullAttention, ResBlock, Up, conv, per_frame
-from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, State, Window, relative_l2
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.decoder import Padding
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig

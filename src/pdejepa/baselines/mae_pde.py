@@ -28,13 +28,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2, with_lead
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
 from pdejepa.baselines.masked import MaskedDecoder, MaskedEncoder, Positions
 from pdejepa.baselines.spectral import SpectralConv, unit_coordinates
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.baselines.tokens import BlockConfig, Tubelets, choose, init_tokens, pick
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import derive_seed
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.patches import PatchGrid
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig

@@ -30,12 +30,13 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.avit import PATCH, Avit, AvitConfig
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, at_least
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
 from pdejepa.baselines.lift import Lift, Repeat, Resize
 from pdejepa.baselines.official import Report, load_official
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import derive_seed
+from pdejepa.forecast.interface import Card, State
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
 

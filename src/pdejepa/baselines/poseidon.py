@@ -25,11 +25,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window
 from pdejepa.baselines.lift import lift_to_plane
 from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.scot import Scot, ScotConfig
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.condition import forcing_parameters
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig

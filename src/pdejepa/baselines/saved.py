@@ -21,9 +21,9 @@ from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.device import pick_device, single_precision
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import read_json, sha256_file, write_json
-from pdejepa.data.plan import build_system
 from pdejepa.models.condition import Statistics
 from pdejepa.stages.weights import check_match, gather, read_weights, restore, write_weights
+from pdejepa.systems import build_system
 
 CONFIG, WEIGHTS, INSIDE = "config.json", "weights.safetensors", "model"
 FORMAT: Literal["pdejepa-solver"] = "pdejepa-solver"

@@ -28,10 +28,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window, march, relative_l2, with_lead
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
+from pdejepa.baselines.task import Task
 from pdejepa.baselines.tokens import BlockConfig, Modulation, TokenBlock, init_tokens, modulate
 from pdejepa.core.errors import ConfigError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.condition import Conditioner
 from pdejepa.models.config import FieldConfig
 from pdejepa.models.patches import PatchGrid

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, State, Window
+from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window
 from pdejepa.baselines.masked import MaskedDecoder, MaskedEncoder, Positions
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.baselines.tokens import BlockConfig, Tubelets, choose, init_tokens, pick, sinusoids, tubes
 from pdejepa.core.errors import ConfigError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.patches import PatchGrid
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig

@@ -33,10 +33,11 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.autoencoder import ResBlock, Up, conv, in_parts, working_grid
-from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, State, Window, relative_l2
+from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
 from pdejepa.baselines.causal import LanguageModel
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, ResourceError
+from pdejepa.forecast.interface import Card, State
 from pdejepa.models.decoder import Padding
 from pdejepa.stages.base import Batch
 from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig

@@ -24,10 +24,11 @@ from pdejepa.baselines.fit import build, fit
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.saved import save
 from pdejepa.baselines.solver import Answer, forecast
-from pdejepa.baselines.task import Card, Task
+from pdejepa.baselines.task import Task
 from pdejepa.compare.published import METHOD
 from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.forecaster import CARD, Forecaster
+from pdejepa.forecast.interface import Card
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.base import Keep
 from pdejepa.stages.batches import generator

@@ -16,7 +16,7 @@ from pdejepa.baselines.pool import Pool
 from pdejepa.compare.entries import CARDS, NAMES, Entry, make
 from pdejepa.compare.records import read_record
 from pdejepa.core.errors import ConfigError, DataError
-from pdejepa.forecast.train import commit
+from pdejepa.core.provenance import commit
 from pdejepa.stages.budget import TotalBudget
 
 

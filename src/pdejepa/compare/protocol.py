@@ -21,11 +21,11 @@ from torch import Tensor
 
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver import Answer
-from pdejepa.baselines.task import Card
 from pdejepa.compare.entries import Entry
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.protocol import UNSTABLE
 from pdejepa.evaluate.published import metric_of
+from pdejepa.forecast.interface import Card
 from pdejepa.stages.batches import in_pieces
 
 BLOCK = 32  # trajectories forecast together when speed is measured, and the fewest when errors are

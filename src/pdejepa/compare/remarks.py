@@ -9,7 +9,7 @@ from pdejepa.compare.entries import CARDS
 from pdejepa.compare.protocol import BLOCK
 from pdejepa.compare.published import METHOD
 from pdejepa.compare.records import budget_of, error, named
-from pdejepa.forecast.card import percent
+from pdejepa.core.text import percent
 
 TOLERANCE = 0.1  # of the seconds of a budget
 

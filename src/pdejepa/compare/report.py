@@ -13,9 +13,8 @@ from pdejepa.compare.entries import CARDS
 from pdejepa.compare.published import published, reason
 from pdejepa.compare.records import budget_of, error, named
 from pdejepa.compare.remarks import blind_is_best, cautions, known
-from pdejepa.core.documents import escaped, markdown_table
+from pdejepa.core.text import escaped, markdown_table, percent
 from pdejepa.evaluate.published import metric_of
-from pdejepa.forecast.card import percent
 
 Rows = list[tuple[str, ...]]
 HEAD = (

@@ -46,9 +46,9 @@ from pdejepa.compare.trials import clear, keep_trials, trial, trial_budget, tria
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
-from pdejepa.data.plan import build_system
 from pdejepa.evaluate.published import metric_of
 from pdejepa.stages.budget import TotalBudget
+from pdejepa.systems import build_system
 from pdejepa.systems.structure import SIZES
 
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes

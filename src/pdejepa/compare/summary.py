@@ -8,8 +8,7 @@ from urllib.parse import quote
 from pdejepa.compare.records import budget_of, error
 from pdejepa.compare.remarks import known, standing
 from pdejepa.compare.report import REFERENCES, Rows, groups, has_meaning, told
-from pdejepa.core.documents import escaped, markdown_table
-from pdejepa.forecast.card import percent
+from pdejepa.core.text import escaped, markdown_table, percent
 
 Table = list[dict[str, Any]]
 

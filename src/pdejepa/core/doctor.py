@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pdejepa
-from pdejepa.core.files import human_bytes
+from pdejepa.core.text import human_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table

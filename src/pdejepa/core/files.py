@@ -23,13 +23,13 @@ from typing import Any
 from pdejepa.core.atomic import is_disk_full, remove_leftovers, write_aside, write_json, write_text
 from pdejepa.core.errors import DataError, ResourceError
 from pdejepa.core.locks import lock
+from pdejepa.core.text import human_bytes
 
 __all__ = [
     "Damage",
     "Entry",
     "Manifest",
     "check_free_space",
-    "human_bytes",
     "is_disk_full",
     "lock",
     "read_json",
@@ -69,16 +69,6 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file in hexadecimal, read in pieces so that its size does not matter."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def human_bytes(n_bytes: float) -> str:
-    """A size for people, in powers of ten as disks are sold: `14.2 GB`."""
-    size = float(n_bytes)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size) < 999.95:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} PB"
 
 
 def check_free_space(directory: str | os.PathLike[str], n_bytes: float, what: str) -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdejepa.core.files import human_bytes
-from pdejepa.data.plan import Plan, switch_values
+from pdejepa.core.text import human_bytes
+from pdejepa.data.plan import Plan
 from pdejepa.data.stats import CLIP, clipped
+from pdejepa.systems import switch_values
 from pdejepa.systems.structure import Parameter, Split
 
 Stats = Mapping[str, Mapping[str, float]]

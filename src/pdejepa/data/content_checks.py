@@ -19,11 +19,10 @@ from pdejepa.core.seeds import Draws
 from pdejepa.data.findings import Report, counted
 from pdejepa.data.frames import FrameFaults, blocks, rows_in_words, tell_frames
 from pdejepa.data.hdf5_safety import open_hdf5
-from pdejepa.data.plan import build_system
 from pdejepa.data.reader import Dataset
 from pdejepa.data.shard import ShardFile
 from pdejepa.solve.outcome import Outcome, count_outcomes
-from pdejepa.systems import NAMES, System
+from pdejepa.systems import NAMES, System, build_system
 from pdejepa.systems.base import MAX_ATTEMPTS
 from pdejepa.systems.structure import Check, Parameter, Split
 

@@ -29,8 +29,9 @@ from typing import Any
 
 from pdejepa.core.device import pick_device, rank_and_world
 from pdejepa.core.errors import DataError, Interrupted
-from pdejepa.core.files import check_free_space, human_bytes, lock, remove_leftovers, write_text
+from pdejepa.core.files import check_free_space, lock, remove_leftovers, write_text
 from pdejepa.core.progress import Progress, progress
+from pdejepa.core.text import human_bytes
 from pdejepa.data.finish import CONFIG, Finisher, read_manifest
 from pdejepa.data.journal import Journal, Record, describe_maker
 from pdejepa.data.plan import GenerateConfig, Piece, Plan, parse_slice

@@ -18,7 +18,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from pdejepa.core.files import human_bytes
+from pdejepa.core.text import human_bytes
 
 MAX_OBJECTS = 10_000
 MAX_DEPTH = 8

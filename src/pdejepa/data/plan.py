@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from pdejepa.core.errors import ConfigError, did_you_mean
-from pdejepa.systems import System, get
+from pdejepa.systems import System, build_system, switch_values
 from pdejepa.systems.structure import Split
 
 MAX_FILE_BYTES = 2_000_000_000
@@ -205,19 +205,6 @@ class Plan:
         return {key: self.stored()[key] for key in keys}
 
 
-def build_system(name: str, size: str, switches: dict[str, Switch]) -> System:
-    """The system as simulated for a data size; switches given by name win over what the size implies."""
-    plain = get(name)
-    get(name, **switches)  # refuses unknown switches and values
-    chosen = {key: _as_type_of(getattr(plain, key), value, f"{plain.name}: {key}") for key, value in switches.items()}
-    return dataclasses.replace(get(name, **chosen).at_size(size), **chosen)
-
-
-def switch_values(system: System) -> dict[str, Switch]:
-    """All switches of a system with their values."""
-    return {f.name: getattr(system, f.name) for f in sorted(dataclasses.fields(system), key=lambda f: f.name)}
-
-
 def parse_slice(text: str) -> tuple[int, int]:
     """`2/8` -> (2, 8)."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
@@ -225,12 +212,3 @@ def parse_slice(text: str) -> tuple[int, int]:
     if match is None or not 0 <= number < of:
         raise ConfigError(f"shard must be i/n with i from 0 to n-1, for example 0/4; got {text[:40]!r}")
     return number, of
-
-
-def _as_type_of(default: Switch, value: Switch, what: str) -> Switch:
-    """`value` in the type of the default; a whole number may stand for a float, nothing else changes type."""
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is not type(default):
-        raise ConfigError(f"{what} must be of type {type(default).__name__}, got {value!r}.")
-    return value

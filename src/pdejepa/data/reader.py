@@ -141,7 +141,7 @@ class Dataset:
 
     def build_system(self) -> System:
         """The system with the very settings that generated this data set."""
-        from pdejepa.data.plan import build_system
+        from pdejepa.systems import build_system
 
         config = self.config
         if config is None:

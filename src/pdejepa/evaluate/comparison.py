@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pdejepa.core.text import percent
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.cases import Truth
-from pdejepa.forecast.card import percent
 from pdejepa.forecast.forecaster import Forecast
 
 

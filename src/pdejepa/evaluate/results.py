@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.files import write_json
-from pdejepa.forecast.card import percent
+from pdejepa.core.text import percent
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.header import STAGE_SECONDS
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdejepa.core.documents import aligned, escaped, markdown_table
-from pdejepa.core.files import human_bytes
+from pdejepa.core.text import aligned, escaped, human_bytes, markdown_table
 from pdejepa.evaluate.board import OOD, TEST, Row, Spread, Target
 from pdejepa.evaluate.published import metric_of
 from pdejepa.systems import get

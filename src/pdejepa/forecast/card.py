@@ -13,8 +13,9 @@ from pdejepa import recipes
 from pdejepa.core import yaml_subset
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import ConfigError
-from pdejepa.core.files import human_bytes
-from pdejepa.stages.config import STAGES, TrainConfig
+from pdejepa.core.run_folder import STAGES
+from pdejepa.core.text import human_bytes, percent
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.settings import MEASURED, Budget
 from pdejepa.systems import System
 from pdejepa.systems.structure import Parameter
@@ -220,13 +221,6 @@ def _limits(system: System, details: dict[str, Any]) -> str:
     if system.structure.forcing != "none":
         lines.append("- Any forcing may be given (`forcing=`); only the kind in the training data was learned.")
     return "## Limits\n\n" + "\n".join(lines)
-
-
-def percent(value: float | None) -> str:
-    """An error for people: `3.42%`; `-` if it is not known."""
-    if value is None:
-        return "-"
-    return f"{100 * value:.3g}%" if value < 9.99 else f"{100 * value:,.0f}%"
 
 
 def _count(found: dict[str, Any]) -> str:

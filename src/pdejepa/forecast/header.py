@@ -22,12 +22,11 @@ from pdejepa import __version__
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.device import single_precision
 from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
-from pdejepa.data.plan import Switch, build_system
 from pdejepa.models.amplitude import check_scaling
 from pdejepa.models.condition import Statistics
 from pdejepa.models.config import ModelConfig
 from pdejepa.models.surrogate import Surrogate, Variant
-from pdejepa.systems import System
+from pdejepa.systems import Switch, System, build_system
 
 CONFIG_NAME = "config.json"
 FORMAT = "pdejepa-model"

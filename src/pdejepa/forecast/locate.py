@@ -12,10 +12,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pdejepa.baselines.asked import SOLVER_NAME
 from pdejepa.core.errors import CheckpointError, did_you_mean
+from pdejepa.core.run_folder import SOLVER_NAME, STAGES
 from pdejepa.forecast.header import CONFIG_NAME
-from pdejepa.stages.config import STAGES
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_FOLDER = "model"

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +13,11 @@ from typing import Any
 
 import torch
 
-import pdejepa
 from pdejepa.core.config import to_dict
 from pdejepa.core.device import rank_and_world
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import lock, sha256_file
+from pdejepa.core.provenance import commit
 from pdejepa.forecast.card import kept_training
 from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.header import CONFIG_NAME
@@ -92,20 +90,3 @@ def _total(trained: Trained, elapsed: float) -> float:
     return max(elapsed, sum(seconds for name, seconds in trained.seconds.items() if name != "total"))
 
 
-def commit() -> str:
-    """The commit of the source tree that runs, `-changed` appended if it differs; empty outside a checkout.
-
-    `PDEJEPA_COMMIT` tells it where the tree was copied without its history, in a container for example.
-    """
-    if os.environ.get("PDEJEPA_COMMIT"):
-        return os.environ["PDEJEPA_COMMIT"]
-    place = Path(pdejepa.__file__).parents[2]
-    try:
-        if not (place / ".git").exists():
-            return ""
-        run = lambda *words: subprocess.run(  # noqa: E731
-            ["git", "-C", str(place), *words], capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-        return run("rev-parse", "HEAD") + ("-changed" if run("status", "--porcelain", "src") else "")
-    except (OSError, subprocess.SubprocessError):
-        return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdejepa.core.run_folder import FOUR
 from pdejepa.models.config import (
     CausalPredictorConfig,
     DecoderConfig,
@@ -20,7 +21,6 @@ from pdejepa.models.config import (
 )
 from pdejepa.models.masking import MaskConfig
 from pdejepa.stages.config import (
-    FOUR,
     AlignConfig,
     DecodeConfig,
     DynamicsConfig,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pdejepa.core.errors import ResourceError
-from pdejepa.stages.config import STAGES
+from pdejepa.core.run_folder import STAGES
 from pdejepa.stages.run import read_lines
 
 

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.errors import CheckpointError, PdejepaError
-from pdejepa.data.plan import build_system
-from pdejepa.stages.config import FOUR, STAGES
-from pdejepa.stages.run import RunFolder, read_lines
-from pdejepa.systems import System
+from pdejepa.core.run_folder import FOUR, STAGES, RunFolder
+from pdejepa.stages.run import read_lines
+from pdejepa.systems import System, build_system
 
 MAX_JSON_BYTES = 4_000_000
 MAX_LINES_BYTES = 100_000_000

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
+from pdejepa.core.text import percent
 from pdejepa.draw.compare import compare
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.cases import Case, find_case
-from pdejepa.forecast.card import percent
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.forecast.support import judge
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pdejepa.core import yaml_subset
-from pdejepa.forecast.card import percent
+from pdejepa.core.run_folder import FOUR
+from pdejepa.core.text import percent
 from pdejepa.report import curves, words
 from pdejepa.report.content import Plain, RunContent, dig, number
 from pdejepa.report.curves import Chart
 from pdejepa.report.examples import Example
 from pdejepa.report.markup import Html, details, figure, image, join, note, paragraph, section, table, tag, tiles
-from pdejepa.stages.config import FOUR
 from pdejepa.stages.health import Verdict, judge
 from pdejepa.stages.settings import MEASURED
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pdejepa.core.errors import PdejepaError
-from pdejepa.forecast.card import VARIANTS, percent
+from pdejepa.core.text import percent
+from pdejepa.forecast.card import VARIANTS
 from pdejepa.report.content import RunContent, StageContent, dig, number
 
 STAGE_WORDS = {

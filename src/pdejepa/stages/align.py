@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.base import Batch, Place
+from pdejepa.stages.common import MethodStage
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -10,25 +9,16 @@ from torch import Tensor, nn
 
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch, Stage
+from pdejepa.operators.norms import relative_error
+from pdejepa.stages.base import Batch, Place, Stage
 from pdejepa.stages.batches import Shuffles, generator, own_slice
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Encode, Latents, storage
-from pdejepa.stages.losses import relative_error
 
 N_SCORED = 256  # trajectories of valid that a score looks at
 TOKENS = 65_536  # of one frame of the trajectories that are advanced together: enough to fill a GPU
 DECODED = 32  # trajectories decoded together: fields are larger than latents
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a stage computes."""
-
-    device: torch.device
-    rank: int = 0
-    world: int = 1
 
 
 class MethodStage(Stage):

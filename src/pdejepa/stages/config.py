@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pdejepa.core.errors import ConfigError, did_you_mean
+from pdejepa.core.run_folder import FOUR, STAGES
 from pdejepa.models.config import ModelConfig
 from pdejepa.models.masking import MaskConfig
 from pdejepa.stages.settings import TrainingConfig
-
-STAGES = ("pretrain", "align", "dynamics", "decode", "polish", "reconstruct")
-FOUR = ("pretrain", "align", "dynamics", "decode")
-Switch = bool | int | float | str
+from pdejepa.systems import Switch
 
 
 @dataclass(frozen=True)

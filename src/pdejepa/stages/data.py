@@ -19,12 +19,11 @@ from pdejepa import systems
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import MANIFEST_NAME, sha256_file
 from pdejepa.core.progress import progress
-from pdejepa.data.plan import build_system
 from pdejepa.data.reader import Dataset
 from pdejepa.models.amplitude import at_unit_amplitude, check_scaling
 from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
 from pdejepa.stages.config import TrainConfig
-from pdejepa.systems import System
+from pdejepa.systems import System, build_system
 
 SPLITS = ("train", "valid")
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch
+from pdejepa.stages.base import Batch, Place
 from pdejepa.stages.batches import Shuffles, in_pieces
-from pdejepa.stages.common import DECODED, MethodStage, Place, evenly
+from pdejepa.stages.common import DECODED, MethodStage, evenly
 from pdejepa.stages.config import DecodeConfig, TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents, storage

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from pdejepa.core.errors import ConfigError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch
+from pdejepa.stages.base import Batch, Place
 from pdejepa.stages.batches import Shuffles, in_pieces
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.common import MethodStage
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents

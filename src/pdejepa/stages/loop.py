@@ -25,8 +25,9 @@ from torch import Tensor
 
 from pdejepa.core.device import used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
-from pdejepa.core.files import check_free_space, human_bytes
+from pdejepa.core.files import check_free_space
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
+from pdejepa.core.text import human_bytes
 from pdejepa.stages import plan as planning
 from pdejepa.stages.base import Context, Stage, silent
 from pdejepa.stages.checkpoint import BEST, StageFolder

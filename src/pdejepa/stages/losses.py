@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pdejepa.operators.norms import relative_error
 from pdejepa.stages.distributed import mean_over_ranks
 
 EPS = 1e-8
@@ -86,12 +87,6 @@ def loss_step(q_hat: Tensor, q: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 # ---- stage 4 -----------------------------------------------------------------------------------------------------
-def relative_error(u_hat: Tensor, u: Tensor) -> Tensor:
-    """|u_hat - u| / |u| over frames and space, per row and channel: (B,T,C,*grid) -> (B,C)."""
-    u_hat, u = (x.float().transpose(1, 2).flatten(2) for x in (u_hat, u))  # (B,C,T*G)
-    return (u_hat - u).norm(dim=-1) / (u.norm(dim=-1) + EPS)
-
-
 def loss_dec(u_hat: Tensor, u: Tensor) -> Tensor:
     """Relative L2 error of whole trajectories, mean over channels and rows."""
     return relative_error(u_hat, u).mean()

@@ -18,7 +18,8 @@ from pdejepa import __version__
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, did_you_mean
 from pdejepa.core.files import write_json
-from pdejepa.stages.config import STAGES, TrainConfig
+from pdejepa.core.run_folder import STAGES
+from pdejepa.stages.config import TrainConfig
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "pretrain": (),

@@ -18,9 +18,9 @@ from torch.utils.checkpoint import checkpoint
 
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch
+from pdejepa.stages.base import Batch, Place
 from pdejepa.stages.batches import in_pieces
-from pdejepa.stages.common import DECODED, MethodStage, Place
+from pdejepa.stages.common import DECODED, MethodStage
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.latents import Latents

@@ -21,9 +21,9 @@ from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.masking import MaskSampler
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch
+from pdejepa.stages.base import Batch, Place
 from pdejepa.stages.batches import in_pieces, own_slice
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.common import MethodStage
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData
 from pdejepa.stages.health import HealthCheck, judge

@@ -21,13 +21,14 @@ import torch
 from pdejepa.core.device import device_name, pick_device, rank_and_world
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.core.files import write_json
+from pdejepa.core.run_folder import STAGES
 from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.stages.align import Align
-from pdejepa.stages.base import Context, Keep, Say, silent
-from pdejepa.stages.common import MethodStage, Place
-from pdejepa.stages.config import STAGES, TrainConfig
+from pdejepa.stages.base import Context, Keep, Place, Say, silent
+from pdejepa.stages.common import MethodStage
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
 from pdejepa.stages.decode import Decode, Reconstruct
 from pdejepa.stages.distributed import agree, end_group, start_group

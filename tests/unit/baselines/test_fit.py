@@ -23,7 +23,7 @@ from pdejepa.baselines.fno import Fno
 from pdejepa.baselines.pool import Pool, blocks, build_pool
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, Interrupted, ResourceError
 from pdejepa.core.files import lock
-from pdejepa.stages.common import Place
+from pdejepa.stages.base import Place
 from pdejepa.stages.operations import counted
 from pdejepa.stages.settings import OptimiserConfig
 

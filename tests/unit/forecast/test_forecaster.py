@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from pdejepa import systems
-from pdejepa.baselines.base import Solver
 from pdejepa.core.device import full_precision
 from pdejepa.core.errors import DataError, ParameterError
 from pdejepa.forecast import forecaster as module
 from pdejepa.forecast.forecaster import Forecaster, load
+from pdejepa.forecast.interface import Solver
 from pdejepa.forecast.support import unlike
 from tests.unit.forecast import tiny
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast.train import train
 from pdejepa.stages.base import silent
-from pdejepa.stages.config import FOUR
 from tests.unit.stages.method import small_config
 
 WORDS = (*(f"{name}.training.budget={{steps: 1}}" for name in FOUR), "device=cpu")

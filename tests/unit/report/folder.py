@@ -8,7 +8,8 @@ from typing import Any
 
 from pdejepa import recipes
 from pdejepa.core.config import to_dict
-from pdejepa.stages.config import FOUR, TrainConfig
+from pdejepa.core.run_folder import FOUR
+from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.run import append_line
 
 STEPS = (20, 40, 60, 80, 100)

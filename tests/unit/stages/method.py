@@ -9,7 +9,7 @@ import torch
 from pdejepa.core.config import load_config
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.recipes import get
-from pdejepa.stages.common import Place
+from pdejepa.stages.base import Place
 from pdejepa.stages.config import TrainConfig
 from pdejepa.stages.data import TrainingData, load_data
 

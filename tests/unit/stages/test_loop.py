@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from pdejepa.core.errors import CheckpointError, ConfigError, Interrupted
+from pdejepa.core.run_folder import RunFolder
 from pdejepa.stages.base import Batch, Context
 from pdejepa.stages.interrupts import stop_on_signal
 from pdejepa.stages.loop import run_stage
-from pdejepa.stages.run import RunFolder, append_line, cut_metrics, read_lines
+from pdejepa.stages.run import append_line, cut_metrics, read_lines
 from pdejepa.stages.settings import OptimiserConfig
 from pdejepa.stages.weights import gather, read_weights
 from tests.faults.training import Toy, result, settings, train

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from pdejepa.operators.norms import relative_error
 from pdejepa.stages.losses import (
     angle_error,
     directions,
@@ -19,7 +20,6 @@ from pdejepa.stages.losses import (
     loss_jepa,
     loss_step,
     pooled_ratio,
-    relative_error,
     turning,
     turning_angle,
 )

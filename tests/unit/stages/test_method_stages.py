@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
 from pdejepa.stages.align import Align
+from pdejepa.stages.base import Place
 from pdejepa.stages.batches import Shuffles
-from pdejepa.stages.common import MethodStage, Place, evenly
+from pdejepa.stages.common import MethodStage, evenly
 from pdejepa.stages.config import EmaConfig
 from pdejepa.stages.decode import Decode, Reconstruct
 from pdejepa.stages.dynamics import Dynamics

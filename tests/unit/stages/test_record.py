@@ -9,8 +9,8 @@ from torch import nn
 from pdejepa.core.device import full_precision
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Batch
-from pdejepa.stages.common import MethodStage, Place
+from pdejepa.stages.base import Batch, Place
+from pdejepa.stages.common import MethodStage
 from pdejepa.stages.data import load_data
 from pdejepa.stages.optim import build_optimiser
 from pdejepa.stages.record import Gradients

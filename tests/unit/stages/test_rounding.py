@@ -10,7 +10,7 @@ from pdejepa import baselines, systems
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import build_pool
 from pdejepa.forecast.export import LAYERS
-from pdejepa.stages.common import Place
+from pdejepa.stages.base import Place
 from pdejepa.stages.decode import Decode
 from pdejepa.stages.dynamics import Dynamics
 from pdejepa.stages.polish import Polish

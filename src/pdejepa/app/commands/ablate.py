@@ -84,7 +84,8 @@ def _settings(
     from pdejepa import recipes
     from pdejepa.ablate.share import read_base
     from pdejepa.core.errors import UsageError
-    from pdejepa.stages.config import FOUR, TrainConfig
+    from pdejepa.core.run_folder import FOUR
+    from pdejepa.stages.config import TrainConfig
     from pdejepa.stages.train import with_seconds
 
     if base is None:

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from pdejepa.baselines import Baseline
-    from pdejepa.baselines.task import Card
+    from pdejepa.forecast.interface import Card
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def baselines(
 
 def _table() -> str:
     from pdejepa import baselines as registry
-    from pdejepa.core.documents import aligned
+    from pdejepa.core.text import aligned
 
     head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes", "official weights")
     lines = []

@@ -128,7 +128,7 @@ def _show(records: list[dict[str, Any]]) -> list[str]:
     """Print all tables; the columns that a terminal was too narrow for."""
     from pdejepa.compare.remarks import cautions
     from pdejepa.compare.report import HEAD, LEDGER, LEGEND, SPARE, groups, ledger, others, rows
-    from pdejepa.core.documents import aligned, fitted
+    from pdejepa.core.text import aligned, fitted
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     left_out: list[str] = []

@@ -119,7 +119,7 @@ def _check_system(forecaster: Forecaster, system: str | None, name: str) -> None
 def _introduction(forecaster: Forecaster, name: str) -> str:
     """The model in a few lines: what it is, how large, and what it was trained on."""
     from pdejepa.app.commands.systems import parameters_in_short
-    from pdejepa.core.files import human_bytes
+    from pdejepa.core.text import human_bytes
     from pdejepa.evaluate.showcase import inside_scene, support_of
 
     system, details = forecaster.system, forecaster.details

@@ -67,7 +67,7 @@ def generate(
 
 def _summary(report: GenerateReport) -> str:
     """What there is now, and what to run next."""
-    from pdejepa.core.files import human_bytes
+    from pdejepa.core.text import human_bytes
 
     lines = [
         f"{report.n_trajectories:,} trajectories in {report.out}, {human_bytes(report.n_bytes)} "

@@ -30,7 +30,7 @@ def report(
 
     One HTML file with all pictures in it; any browser shows it, and it can be mailed as it is.
     """
-    from pdejepa.core.files import human_bytes
+    from pdejepa.core.text import human_bytes
     from pdejepa.report.page import write_report
 
     path = write_report(run, out, not no_examples, typer.echo)
