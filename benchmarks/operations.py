@@ -23,8 +23,8 @@ from torch.utils._pytree import tree_leaves
 from pdejepa import baselines, systems
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
-from pdejepa.stages.base import Place
-from pdejepa.stages.resume import choose_trained
+from pdejepa.training.resume import choose_trained
+from pdejepa.training.stage import Place
 
 REFERENCE = "fno"
 CPU = torch.device("cpu")

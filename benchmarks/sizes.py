@@ -29,7 +29,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from tables import size_table
 
-from pdejepa import recipes, systems
+from pdejepa import systems
 from pdejepa.core.config import load_config
 from pdejepa.core.device import device_name, free_memory, pick_device, without_new_code
 from pdejepa.core.files import write_json
@@ -38,10 +38,12 @@ from pdejepa.draw import pictures
 from pdejepa.draw.panels import NORMAL, SMALL, new_figure
 from pdejepa.evaluate.protocol import evaluate
 from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.method import recipes
+from pdejepa.method.chain import Trained, train_stages, with_seconds
+from pdejepa.method.config import RunConfig
+from pdejepa.method.load_data import load_data
 from pdejepa.models.config import ModelConfig
-from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.data import TrainingData, load_data
-from pdejepa.stages.train import Trained, train_stages, with_seconds
+from pdejepa.training.training_data import TrainingData
 
 SPLITS = ("valid", "test", "ood")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by everybody
@@ -72,7 +74,7 @@ def judge(trained: Trained, n: int | None) -> dict[str, float | None]:
     return {split: errors["rel_l2"] for split, errors in found.items()}
 
 
-def study(config: TrainConfig, data: TrainingData, factor: float, seconds: float, n: int | None) -> Iterator[Row]:
+def study(config: RunConfig, data: TrainingData, factor: float, seconds: float, n: int | None) -> Iterator[Row]:
     """Train one size for some seconds; a row after four stages and one after polishing."""
     config = with_seconds(dataclasses.replace(config, model=scaled(config.model, factor)), seconds)
     spent = {"judging": 0.0}
@@ -149,7 +151,7 @@ def measure(args: argparse.Namespace) -> Row:
     """The report with all sizes and budgets asked for; written after every training."""
     device = pick_device(args.device)
     options = {"seed": args.seed, "device": str(device)}
-    config = load_config(TrainConfig, None, args.set, recipes.get(args.system, args.recipe), options)
+    config = load_config(RunConfig, None, args.set, recipes.get(args.system, args.recipe), options)
     data = load_data(config, device)
     about = {"device": device_name(device), "torch": torch.__version__, "system": args.system, "recipe": args.recipe}
     about |= {"seed": args.seed, "set": args.set, "data_hash": data.hash}

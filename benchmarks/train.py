@@ -24,21 +24,22 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from pdejepa import recipes
 from pdejepa.core.config import load_config
 from pdejepa.core.device import device_name, pick_device
 from pdejepa.core.run_folder import FOUR
+from pdejepa.method import recipes
+from pdejepa.method.chain import BUILD
+from pdejepa.method.config import RunConfig
+from pdejepa.method.load_data import load_data
+from pdejepa.method.method_stage import MethodStage
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Place
-from pdejepa.stages.common import MethodStage
-from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.data import TrainingData, load_data
-from pdejepa.stages.guard import clip_gradients
-from pdejepa.stages.optim import build_optimiser
-from pdejepa.stages.record import Gradients
-from pdejepa.stages.resume import choose_trained
-from pdejepa.stages.train import BUILD
+from pdejepa.training.cuda_graph import Gradients
+from pdejepa.training.guard import clip_gradients
+from pdejepa.training.optim import build_optimiser
+from pdejepa.training.resume import choose_trained
+from pdejepa.training.stage import Place
+from pdejepa.training.training_data import TrainingData
 
 KINDS = {
     "attention": ("flash", "fmha", "attention", "softmax"),
@@ -50,7 +51,7 @@ KINDS = {
 class Runner:
     """One stage, one step at a time, as the training loop does it."""
 
-    def __init__(self, config: TrainConfig, name: str, data: TrainingData, device: torch.device) -> None:
+    def __init__(self, config: RunConfig, name: str, data: TrainingData, device: torch.device) -> None:
         torch.manual_seed(0)
         model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history).to(device)
         self.device, self.precision = device, config.precision
@@ -122,7 +123,7 @@ def shares(runner: Runner, first: int, n: int) -> dict[str, float]:
     return {kind: round(value / whole, 3) for kind, value in totals.items()}
 
 
-def measure(config: TrainConfig, name: str, data: TrainingData, device: torch.device, n: int) -> dict[str, Any]:
+def measure(config: RunConfig, name: str, data: TrainingData, device: torch.device, n: int) -> dict[str, Any]:
     """Speed of one stage, and of the same stage run plainly."""
     begun = time.perf_counter()
     runner = Runner(config, name, data, device)
@@ -176,7 +177,7 @@ def main() -> None:
     }
     print(f"{name}: matrix products {report['peak_tflops']} TFLOP/s")
     for system in args.systems:
-        config = load_config(TrainConfig, None, args.set, recipes.get(system, args.recipe))
+        config = load_config(RunConfig, None, args.set, recipes.get(system, args.recipe))
         config = dataclasses.replace(config, counts={"train": args.trajectories, "valid": 4}, device=str(device))
         data = load_data(config, device, show=False)
         for stage in args.stages:

@@ -23,15 +23,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from draw_systems import drawn, picture, shown  # noqa: E402
 
-from pdejepa import recipes, systems  # noqa: E402
+from pdejepa import systems  # noqa: E402
 from pdejepa.app.describe import describe  # noqa: E402
 from pdejepa.core.files import write_aside, write_text  # noqa: E402
 from pdejepa.core.text import percent  # noqa: E402
+from pdejepa.method import recipes  # noqa: E402
+from pdejepa.method.config import RunConfig  # noqa: E402
 from pdejepa.models.condition import Statistics  # noqa: E402
 from pdejepa.models.surrogate import Surrogate  # noqa: E402
-from pdejepa.stages.config import TrainConfig  # noqa: E402
-from pdejepa.stages.settings import Budget  # noqa: E402
 from pdejepa.systems import build_system  # noqa: E402
+from pdejepa.training.settings import Budget  # noqa: E402
 from tests.verification.studies import STUDIES  # noqa: E402
 
 PAGES, PICTURES, RESULTS = ROOT / "docs" / "systems", ROOT / "docs" / "pictures" / "systems", ROOT / "results"
@@ -163,7 +164,7 @@ def _recipes(name: str) -> str:
     return f"{text}\n\n`pdejepa train {name} --recipe R --print-config` shows every number."
 
 
-def _recipe(config: TrainConfig) -> dict[str, str]:
+def _recipe(config: RunConfig) -> dict[str, str]:
     model = _model(config)
     sizes, field = config.model, config.model.field
     n_train = config.counts.get("train", model.system.split("train").size(config.size))
@@ -188,7 +189,7 @@ def _recipe(config: TrainConfig) -> dict[str, str]:
     }
 
 
-def _model(config: TrainConfig) -> Surrogate:
+def _model(config: RunConfig) -> Surrogate:
     """The network without memory for its weights."""
     system = build_system(config.system, config.size, dict(config.switches))
     ends = torch.tensor([p.train for p in system.parameters], dtype=torch.float64).T  # (2,P)

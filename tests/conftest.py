@@ -26,7 +26,7 @@ def tiny_datasets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
     @cache
     def make(name: str) -> Path:
-        from pdejepa.data.generate import GenerateConfig, generate
+        from pdejepa.data.generate.job import GenerateConfig, generate
 
         generate(GenerateConfig(system=name, out=str(root / name), size="tiny", device="cpu"))
         return root / name

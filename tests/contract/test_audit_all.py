@@ -11,7 +11,7 @@ import pytest
 
 from pdejepa import systems
 from pdejepa.app.cli import main
-from pdejepa.data.findings import JSON_NAME, TEXT_NAME
+from pdejepa.data.audit.findings import JSON_NAME, TEXT_NAME
 
 PARTS = (
     "manifest",

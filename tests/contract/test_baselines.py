@@ -18,18 +18,18 @@ import torch
 from torch import Tensor
 
 from pdejepa import baselines, systems
-from pdejepa.baselines import saved
-from pdejepa.baselines.base import Baseline, Recipe
+from pdejepa.baselines import solver_folder
+from pdejepa.baselines.baseline import Baseline, Recipe
 from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit
+from pdejepa.baselines.inference import forecast
 from pdejepa.baselines.pool import Pool, build_pool
-from pdejepa.baselines.solver import forecast
-from pdejepa.compare.entries import SolverEntry
-from pdejepa.compare.protocol import true_frames
 from pdejepa.core.errors import ConfigError, DataError
-from pdejepa.stages.base import Place
-from pdejepa.stages.batches import generator
-from pdejepa.stages.resume import choose_trained
-from pdejepa.stages.settings import Budget
+from pdejepa.studies.compare.competitors import SolverEntry
+from pdejepa.studies.compare.judgement import true_frames
+from pdejepa.training.batches import generator
+from pdejepa.training.resume import choose_trained
+from pdejepa.training.settings import Budget
+from pdejepa.training.stage import Place
 from tests.unit.baselines.token_solvers import shaken
 from tests.unit.baselines.values import gradients_without_values
 
@@ -290,7 +290,7 @@ def test_adapting_leaves_the_weights_alone(name: str, place: str) -> None:
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_saved_and_loaded_is_the_same(name: str, place: str, tmp_path: Path) -> None:
     solver = shaken(made(name, place)[0])
-    saved.save(solver, tmp_path, "tiny")
+    solver_folder.save(solver, tmp_path, "tiny")
     other = baselines.load(tmp_path, "cpu")
     solver.eval().requires_grad_(False)  # as what is loaded is: attention rounds otherwise where gradients are wanted
     if solver.card.is_forecaster:
@@ -381,8 +381,8 @@ def test_killed_in_every_stage_and_resumed_is_undisturbed(name: str, tmp_path: P
     for number, (stage, step) in enumerate((stage, step) for stage in names for step in (0, N_STEPS - 1)):
         with pytest.raises(Killed):
             train_shortly(name, out, seed=2 + number, kill=(stage, step))
-        saved = [f"step-{SAVE_EVERY:06d}"] if step else []
-        assert [path.name for path in (out / stage).glob("step-*")] == saved
+        solver_folder = [f"step-{SAVE_EVERY:06d}"] if step else []
+        assert [path.name for path in (out / stage).glob("step-*")] == solver_folder
         assert not (out / stage / "done.json").exists()
     resumed, said = train_shortly(name, out, seed=0)
     assert said == [
@@ -443,7 +443,7 @@ def test_forecasts_without_recording(name: str, tmp_path: Path) -> None:
     u, xi = data.fields["train"][:3, : solver.card.history], data.xi["train"][:3]
     support = data.fields["train"][5:8, None]
     plain = forecast(solver, u, xi, 2, support, generator(CPU, "x"))
-    saved.save(solver, tmp_path, "tiny")
+    solver_folder.save(solver, tmp_path, "tiny")
     with torch.inference_mode():
         for own in (solver, baselines.load(tmp_path, "cpu")):
             same = forecast(own, u.double().numpy(), xi.numpy(), 2, support.double(), generator(CPU, "x"))

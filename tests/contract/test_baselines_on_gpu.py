@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from pdejepa import baselines, systems
-from pdejepa.baselines.base import Baseline
+from pdejepa.baselines.baseline import Baseline
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision
-from pdejepa.stages.base import Place
-from pdejepa.stages.resume import choose_trained
+from pdejepa.training.resume import choose_trained
+from pdejepa.training.stage import Place
 from tests.unit.baselines.token_solvers import shaken
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -14,10 +14,10 @@ import yaml
 
 from pdejepa import systems
 from pdejepa.core.files import Manifest
-from pdejepa.data.plan import GenerateConfig, Plan
-from pdejepa.data.reader import Dataset
-from pdejepa.data.store import write_shard
-from pdejepa.data.well_format import check_folder
+from pdejepa.data.generate.layout import GenerateConfig, Plan
+from pdejepa.data.well.reader import Dataset
+from pdejepa.data.well.validate import check_folder
+from pdejepa.data.well.writer import write_shard
 from pdejepa.solve.outcome import Outcome
 
 Make = Callable[[str], Path]

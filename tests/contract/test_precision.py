@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from pdejepa import baselines, systems
-from pdejepa.baselines.base import StageRecipe
+from pdejepa.baselines.baseline import StageRecipe
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision, tf32
 from pdejepa.models.blocks import compile_blocks
-from pdejepa.stages.base import Batch, Place
-from pdejepa.stages.record import Gradients
-from pdejepa.stages.resume import choose_trained
+from pdejepa.training.cuda_graph import Gradients
+from pdejepa.training.resume import choose_trained
+from pdejepa.training.stage import Batch, Place
 from tests.unit.baselines.token_solvers import shaken
 
 pytestmark = pytest.mark.slow

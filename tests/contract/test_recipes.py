@@ -7,20 +7,21 @@ import dataclasses
 import pytest
 import torch
 
-from pdejepa import recipes, systems
+from pdejepa import systems
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.run_folder import FOUR
+from pdejepa.method import recipes
+from pdejepa.method.chain import BUILD
+from pdejepa.method.config import RunConfig
+from pdejepa.method.load_data import load_data
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.condition import fit_statistics
 from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.stages.base import Place
-from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.data import load_data
-from pdejepa.stages.optim import build_optimiser
-from pdejepa.stages.resume import choose_trained
-from pdejepa.stages.train import BUILD
+from pdejepa.training.optim import build_optimiser
+from pdejepa.training.resume import choose_trained
+from pdejepa.training.stage import Place
 
 PARTS = ("encoder", "projector", "field", "decoder")
 ENCODERS = {"vorticity": 5_352_384, "wave_2d": 5_346_240, "heterns": 5_343_168, "gray_scott": 10_684_608}
@@ -29,7 +30,7 @@ DECODERS = {"vorticity": 5_525_569, "wave_2d": 1_402_658, "gray_scott": 1_216_64
 CONDITIONS = {"combined": 3, "advection": 1, "burgers": 7, "heat": 7, "wave_b": 4, "gray_scott": 2, "wave_2d": 2}
 
 
-def build(config: TrainConfig) -> Surrogate:
+def build(config: RunConfig) -> Surrogate:
     """The model of a recipe without memory for its weights."""
     system = systems.get(config.system)
     _, xi = system.sample("train", range(4))
@@ -49,7 +50,7 @@ def test_every_recipe_builds(name: str, recipe: str) -> None:
     assert (config.system, config.recipe) == (name, recipe)
     model = build(config)
     assert all(size(getattr(model, part)) > 0 for part in PARTS)
-    assert load_config(TrainConfig, None, (), config) == config  # every value passes the checks of its type
+    assert load_config(RunConfig, None, (), config) == config  # every value passes the checks of its type
 
 
 @pytest.mark.parametrize("name", systems.NAMES)
@@ -91,7 +92,7 @@ SMALLER = {
 def test_published_recipes_take_two_steps(name: str) -> None:
     """All four stages at full network size, on a small grid with one trajectory."""
     words = [f"{stage}.training.batch=1" for stage in FOUR]
-    config = load_config(TrainConfig, None, ("device=cpu", "precision=fp32", *words), recipes.get(name, "paper"))
+    config = load_config(RunConfig, None, ("device=cpu", "precision=fp32", *words), recipes.get(name, "paper"))
     switches = SMALLER.get(name, {"n_points": 32})
     config = dataclasses.replace(config, size="tiny", switches=switches, counts={"train": 1, "valid": 1})
     cpu = torch.device("cpu")

@@ -12,8 +12,8 @@ import pytest
 
 import pdejepa
 from pdejepa.core.files import Manifest
-from pdejepa.data import store
-from pdejepa.data.generate import GenerateConfig, GenerateReport, generate
+from pdejepa.data.generate.job import GenerateConfig, GenerateReport, generate
+from pdejepa.data.well import writer
 
 SOURCE = str(Path(pdejepa.__file__).parents[1])
 WORDS = ["counts.train=160", "counts.valid=20", "counts.test=20", "counts.ood=20", "rows_per_file=40"]
@@ -47,10 +47,10 @@ def leftovers(root: Path) -> list[Path]:
 DISTURBED = """
 import os, signal, sys
 from pdejepa.app.cli import main
-from pdejepa.data import store
+from pdejepa.data.well import writer
 
 number, what = int(sys.argv[1]), sys.argv[2]
-fill, filled = store._Writer._fill, []
+fill, filled = writer._Writer._fill, []
 
 def disturbed(self, *args):
     fill(self, *args)
@@ -62,7 +62,7 @@ def disturbed(self, *args):
         else:
             os.kill(os.getpid(), signal.Signals[what])
 
-store._Writer._fill = disturbed
+writer._Writer._fill = disturbed
 sys.exit(main(sys.argv[3:]))
 """
 
@@ -84,15 +84,15 @@ def start(out: Path, number: int = 0, what: str = "HOLD") -> subprocess.Popen[st
 def stop_at(number: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise `error` in the middle of writing the shard of that number, counted from 1."""
     calls = {"n": 0}
-    fill = store._Writer._fill
+    fill = writer._Writer._fill
 
-    def failing(self: store._Writer, *args: Any) -> None:
+    def failing(self: writer._Writer, *args: Any) -> None:
         calls["n"] += 1
         fill(self, *args)
         if calls["n"] == number:
             raise error
 
-    monkeypatch.setattr(store._Writer, "_fill", failing)
+    monkeypatch.setattr(writer._Writer, "_fill", failing)
 
 
 def flip(path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pdejepa.core.errors import Interrupted, ResourceError
 from pdejepa.core.files import Manifest
-from pdejepa.data.shard import ShardFile
+from pdejepa.data.well.shard import ShardFile
 from pdejepa.systems.advection import Advection
 from tests.faults.generating import cut, flip, leftovers, manifest_bytes, run, start, stop_at
 
@@ -162,7 +162,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     try:
         with pytest.raises(ResourceError, match=r"Not enough space: this data set needs about"):
             run(small / "d")
-        monkeypatch.setattr("pdejepa.data.generate.check_free_space", lambda *_: None)
+        monkeypatch.setattr("pdejepa.data.generate.job.check_free_space", lambda *_: None)
         with pytest.raises(ResourceError, match="Disk full"):
             run(small / "d")
         assert leftovers(small) == []

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError, NumericalError, PdejepaError, ResourceError
-from pdejepa.data.generate import GenerateReport
-from pdejepa.data.reader import Dataset
+from pdejepa.data.generate.job import GenerateReport
+from pdejepa.data.well.reader import Dataset
 from pdejepa.solve.outcome import Outcome
 from pdejepa.systems.advection import Advection
 from tests.faults.generating import leftovers, manifest_bytes, run, start

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pdejepa
-from tests.unit.stages.method import SMALL
+from tests.unit.method.small_run import SMALL
 
 SOURCE = str(Path(pdejepa.__file__).parents[1])
 STAGES = ("pretrain", "align", "dynamics", "decode", "polish")
@@ -30,7 +30,7 @@ WORDS = (
 KILLED = """
 import os, signal, sys
 from pdejepa.app.cli import main
-from pdejepa.stages import common
+from pdejepa.training import common
 
 where, at = sys.argv[1], int(sys.argv[2])
 rows = common.MethodStage.rows

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from pdejepa.core.errors import DataError
-from pdejepa.data import reader
-from pdejepa.data.generate import GenerateConfig, generate
-from pdejepa.data.reader import Dataset
+from pdejepa.data.generate.job import GenerateConfig, generate
+from pdejepa.data.well import reader
+from pdejepa.data.well.reader import Dataset
 
 SHARD = "data/test/advection_test_0000.hdf5"
 

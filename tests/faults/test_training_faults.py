@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from pdejepa.core import weights
 from pdejepa.core.errors import CheckpointError, ResourceError
-from pdejepa.stages import checkpoint, weights
-from pdejepa.stages.run import append_line, read_lines
-from pdejepa.stages.settings import Budget, OptimiserConfig
-from pdejepa.stages.weights import read_weights
+from pdejepa.core.weights import read_weights
+from pdejepa.training import checkpoint
+from pdejepa.training.metrics_log import append_line, read_lines
+from pdejepa.training.settings import Budget, OptimiserConfig
 from tests.faults.training import (
     Toy,
     in_child,

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from pdejepa.core.device import rank_and_world
 from pdejepa.core.errors import PdejepaError
-from pdejepa.stages.base import Batch, Context, Stage
-from pdejepa.stages.distributed import end_group, n_ranks, rank_slice, start_group
-from pdejepa.stages.loop import run_stage
-from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.distributed import end_group, n_ranks, rank_slice, start_group
+from pdejepa.training.loop import run_stage
+from pdejepa.training.settings import Budget, OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch, Context, Stage
 
 N_SAMPLES = 40
-SETTINGS = TrainingConfig(
+SETTINGS = StageTraining(
     budget=Budget(steps=24),
     batch=8,
     optimiser=OptimiserConfig(lr=0.02),
@@ -47,7 +47,7 @@ class Toy(Stage):
 
     def __init__(
         self,
-        settings: TrainingConfig = SETTINGS,
+        settings: StageTraining = SETTINGS,
         device: str = "cpu",
         disturb: dict[int, Callable[[Toy], object]] | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class Toy(Stage):
         return {"score": float((self.target(self.base(self.x)).float() - self.y).square().mean())}
 
 
-def settings(**changes: Any) -> TrainingConfig:
+def settings(**changes: Any) -> StageTraining:
     return replace(SETTINGS, **changes)
 
 
@@ -186,7 +186,7 @@ def train_with(folder: str, step: int, action: Callable[[Toy], object], **change
     train(Path(folder), Toy(settings(**changes), disturb={step: action}))
 
 
-def train_and_kill_at_rename(folder: str, number: int, configured: TrainingConfig) -> None:
+def train_and_kill_at_rename(folder: str, number: int, configured: StageTraining) -> None:
     """Kill just before rename `number` (from 0).  Every file and every folder is renamed into place when it is
     complete, so these are all the points at which what counts on the disk changes."""
     n_renames = 0

@@ -27,9 +27,9 @@ from pdejepa import baselines, systems
 from pdejepa.app.cli import main
 from pdejepa.baselines.fit import build, fit
 from pdejepa.baselines.pool import Pool, build_pool
-from pdejepa.stages.run import read_lines
-from pdejepa.stages.settings import Budget
 from pdejepa.systems.structure import Split
+from pdejepa.training.metrics_log import read_lines
+from pdejepa.training.settings import Budget
 
 Record = dict[str, Any]
 CPU = torch.device("cpu")

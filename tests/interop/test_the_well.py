@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from pdejepa import systems
-from pdejepa.data.reader import Dataset
-from pdejepa.data.stats import CLIP
-from pdejepa.data.well_format import check_folder
+from pdejepa.data.generate.stats import CLIP
+from pdejepa.data.well.reader import Dataset
+from pdejepa.data.well.validate import check_folder
 
 pytest.importorskip("the_well", reason="the_well is not installed (extra: interop)")
 from the_well.data import WellDataset

@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from pdejepa import recipes
 from pdejepa.core.errors import ConfigError
 from pdejepa.draw import pictures
-from pdejepa.stages.data import load_data
+from pdejepa.method import recipes
+from pdejepa.method.load_data import load_data
+from tests.unit.method.small_run import CPU, small_config
 from tests.unit.scripts import load_script
-from tests.unit.stages.method import CPU, small_config
 
 sizes = load_script("benchmarks/sizes.py", "tables")
 

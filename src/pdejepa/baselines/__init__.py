@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pdejepa.baselines.base import Baseline, Recipe
+from pdejepa.baselines.baseline import Baseline, Recipe
 from pdejepa.core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -60,6 +60,6 @@ def get(name: str) -> type[Baseline]:
 
 def load(folder: str | os.PathLike[str], device: str | torch.device = "auto") -> Baseline:
     """A trained solver: the folder that `saved.save` wrote, or that of a run of `pdejepa compare`."""
-    from pdejepa.baselines.saved import load as load_saved
+    from pdejepa.baselines.solver_folder import load as load_saved
 
     return load_saved(folder, device)

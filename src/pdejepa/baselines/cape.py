@@ -29,15 +29,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.autoencoder import pad
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
-from pdejepa.baselines.coded import Coding, FourierNet, FourierShape
-from pdejepa.baselines.spectral import SpectralConv
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.blocks.autoencoder import pad
+from pdejepa.baselines.blocks.fourier_layers import SpectralConv
+from pdejepa.baselines.blocks.hypernetworks import Coding, FourierNet, FourierShape
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
 from pdejepa.systems.structure import Parameter
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 N_WARM, N_EPOCHS = 3, 100
 
@@ -121,8 +121,8 @@ class Cape(Baseline):
         if name == "tiny":
             model = CapeConfig(hidden=8, kernel=3, modes=3, base=FourierShape(8, 4, 2, head=16), n_frames=4)
 
-        def training(epochs: int) -> TrainingConfig:
-            return TrainingConfig(
+        def training(epochs: int) -> StageTraining:
+            return StageTraining(
                 budget=BUDGETS[name](epochs),
                 batch=8 if name == "tiny" else 50,
                 optimiser=OptimiserConfig(kind="adam", lr=3e-3, weight_decay=0.0),

@@ -21,13 +21,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.adapt import descend
-from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, Window, relative_l2
-from pdejepa.baselines.frame_vit import FrameVit, FrameVitConfig, sizes, training
+from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.blocks.fit_code import descend
+from pdejepa.baselines.blocks.frame_vit import FrameVit, FrameVitConfig, sizes, training
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
+from pdejepa.training.stage import Batch
 
 
 @dataclass(frozen=True)

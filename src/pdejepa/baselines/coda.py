@@ -30,13 +30,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.adapt import fit_code
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march
-from pdejepa.baselines.coded import Code, CodedConv, Codes, Coding, FourierNet, FourierShape, Swish
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march
+from pdejepa.baselines.blocks.fit_code import fit_code
+from pdejepa.baselines.blocks.hypernetworks import Code, CodedConv, Codes, Coding, FourierNet, FourierShape, Swish
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 FLOWS = ("vorticity", "heterns")
 EPS_FALL = 10.0
@@ -126,7 +126,7 @@ class Coda(Baseline):
             )
         factors = {"codes": 10.0} if is_short else {}
         batch = 8 if name == "tiny" else 32
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](N_STEPS * batch / task.system.split("train").n),
             batch=batch,
             optimiser=OptimiserConfig(kind="adam", lr=1e-3, weight_decay=0.0, clip=1.0, factors=factors),

@@ -26,15 +26,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
-from pdejepa.baselines.lift import lift_to_plane
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.blocks.fourier_layers import SpectralMlp
+from pdejepa.baselines.blocks.lift import lift_to_plane
 from pdejepa.baselines.official import Report, load_official
-from pdejepa.baselines.spectral import SpectralMlp
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Dpot(Baseline):
 
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](200),
             batch=16 if name != "tiny" else 4,
             optimiser=OptimiserConfig(

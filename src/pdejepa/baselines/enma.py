@@ -29,16 +29,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pdejepa.baselines.autoencoder import CausalDecoder, CausalEncoder, in_parts, working_grid
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window
-from pdejepa.baselines.flow import FlowHead, filled_per_round, integrate
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window
+from pdejepa.baselines.blocks.autoencoder import CausalDecoder, CausalEncoder, in_parts, working_grid
+from pdejepa.baselines.blocks.flow_matching import FlowHead, filled_per_round, integrate
+from pdejepa.baselines.blocks.tokens import BlockConfig, TokenBlock, causal_mask, grid_sinusoids, init_tokens
 from pdejepa.baselines.task import Task
-from pdejepa.baselines.tokens import BlockConfig, TokenBlock, causal_mask, grid_sinusoids, init_tokens
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.rope import Axis, Rotary
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 LEAST_MASKED = 0.75
 EPS = 1e-8
@@ -178,14 +178,14 @@ class Enma(Baseline):
             model, batch = EnmaConfig(4, 4, 2, 16, 5e-4, 24, 1, 2, 32, 16, 1, 4, 2, 2), 8
         epochs = (500, 1000) if task.system.name == "vorticity" else (200, 300)
         warmup = (0.05, 0.1) if name == "fast" else (0.01, 0.01)  # of a short training, to have as many steps
-        autoencode = TrainingConfig(
+        autoencode = StageTraining(
             budget=BUDGETS[name](epochs[0]),
             batch=32 if name != "tiny" else 8,
             optimiser=OptimiserConfig(lr=1e-3, weight_decay=1e-3, clip=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=warmup[0], final=1e-2),
             n_scores=5,
         )
-        dynamics = TrainingConfig(
+        dynamics = StageTraining(
             budget=BUDGETS[name](epochs[1]),
             batch=batch,
             optimiser=OptimiserConfig(lr=1e-3, betas=(0.9, 0.95), weight_decay=1e-4, clip=1.0),

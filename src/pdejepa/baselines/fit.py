@@ -1,7 +1,7 @@
 """Training a solver: its stages one after the other, through the same loop, files and budgets as the method itself.
 
     RUN/
-      <stage>/            as in any run (see `pdejepa.stages.run`), one folder per stage of the solver
+      <stage>/            as in any run (see `pdejepa.training.metrics_log`), one folder per stage of the solver
       solver.json         what was asked for, written first; steps, scores and seconds, added when all stages are done
       .lock               one process per run
 
@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.asked import asked_for, remember
-from pdejepa.baselines.base import Baseline, Recipe, StageRecipe
+from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe
 from pdejepa.baselines.pool import Pool
+from pdejepa.baselines.solver_settings import asked_for, remember
 from pdejepa.core.device import single_precision, tf32
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.files import lock, write_json
@@ -35,10 +35,10 @@ from pdejepa.core.run_folder import SOLVER_NAME
 from pdejepa.core.seeds import derive_seed
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.operators.norms import relative_error
-from pdejepa.stages.base import Batch, Context, Keep, Place, Stage, silent
-from pdejepa.stages.batches import Shuffles, generator, in_pieces, own_slice
-from pdejepa.stages.budget import TotalBudget
-from pdejepa.stages.loop import run_stage
+from pdejepa.training.batches import Shuffles, generator, in_pieces, own_slice
+from pdejepa.training.budget import TotalBudget
+from pdejepa.training.loop import run_stage
+from pdejepa.training.stage import Batch, Context, Keep, Place, Stage, silent
 
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
 N_PARTS, N_ALIKE = 12, 100  # of a stage, for what its steps cost; shares that a part is the mean of

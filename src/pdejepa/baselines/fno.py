@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
-from pdejepa.baselines.spectral import SpectralConv, unit_coordinates
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.blocks.fourier_layers import SpectralConv, unit_coordinates
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 EPS = 1e-6
 N_EPOCHS = 500
@@ -67,7 +67,7 @@ class Fno(Baseline):
     def make_recipe(cls, name: str, task: Task) -> Recipe:
         is_wave, is_tiny = task.system.name == "wave_2d", name == "tiny"
         rate, warm, clip = (1e-4, 20, 1.0) if is_wave else (1e-3, 40, 1e4)
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](N_EPOCHS),
             batch=8 if is_tiny else 16 if task.system.name == "vorticity" else 32,
             optimiser=OptimiserConfig(kind="adam", lr=rate, betas=(0.9, 0.9), weight_decay=1e-6, clip=clip),

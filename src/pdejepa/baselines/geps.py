@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pdejepa.baselines.adapt import fit_code
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
-from pdejepa.baselines.coded import Code, Codes, Coding, FourierNet, FourierShape
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.blocks.fit_code import fit_code
+from pdejepa.baselines.blocks.hypernetworks import Code, Codes, Coding, FourierNet, FourierShape
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 CURRICULUM = (1, 2, 4)  # rolled steps, a third of training each
 
@@ -65,7 +65,7 @@ class Geps(Baseline):
         model = GepsConfig(published)
         if name == "tiny":
             model = GepsConfig(FourierShape(8, 4, 2, kernel=3, head=16), adapt_steps=2, adapt_rolled=2)
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](20_000),
             batch={"tiny": 8}.get(name, 256 if task.system.name == "heterns" else 64),
             optimiser=OptimiserConfig(

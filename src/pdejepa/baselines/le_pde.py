@@ -28,13 +28,13 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.autoencoder import conv, working_grid
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
+from pdejepa.baselines.blocks.autoencoder import conv, working_grid
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 KERNELS = (4, 4, 4, 3)  # of the four halvings
 GROUPS = 2
@@ -152,7 +152,7 @@ class LePde(Baseline):
 
         def stage(word: str) -> StageRecipe:
             factors = {"encoder": ae_factor, "decoder": ae_factor} if word == "tune" else {}
-            training = TrainingConfig(
+            training = StageTraining(
                 budget=BUDGETS[name](EPOCHS[word]),
                 batch=batch,
                 optimiser=OptimiserConfig(kind="adam", lr=1e-3, weight_decay=0.0, clip=1.0, factors=factors),

@@ -30,14 +30,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.autoencoder import AxisAttention, Down, FullAttention, ResBlock, Up, conv, per_frame
-from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.baseline import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.blocks.autoencoder import AxisAttention, Down, FullAttention, ResBlock, Up, conv, per_frame
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.decoder import Padding
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 ATTENDED = (16, 32)  # lengths of an axis at which the decoder attends along it
 MAX_PERIOD = 1e4
@@ -190,14 +190,14 @@ class Lns(Baseline):
                 (8, 8, 8, 8), (8, 8, 8), 2, 4, 2, 4, 8, 1, 2, 4 * task.n_parameters, unroll=2, n_reconstructed=1
             )
         final = 1e-6
-        autoencode = TrainingConfig(
+        autoencode = StageTraining(
             budget=BUDGETS[name](100),
             batch=8 if name != "tiny" else 4,
             optimiser=OptimiserConfig(kind="adam", lr=3e-4, betas=(0.5, 0.9), weight_decay=0.0, clip=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=0.0, final=final / 3e-4),
             n_scores=5,
         )
-        dynamics = TrainingConfig(
+        dynamics = StageTraining(
             budget=BUDGETS[name](100),
             batch=100 if name != "tiny" else 8,
             optimiser=OptimiserConfig(kind="adam", lr=5e-4, weight_decay=0.0, clip=1.0),

@@ -28,17 +28,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
-from pdejepa.baselines.masked import MaskedDecoder, MaskedEncoder, Positions
-from pdejepa.baselines.spectral import SpectralConv, unit_coordinates
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
+from pdejepa.baselines.blocks.fourier_layers import SpectralConv, unit_coordinates
+from pdejepa.baselines.blocks.masked import MaskedDecoder, MaskedEncoder, Positions
+from pdejepa.baselines.blocks.tokens import BlockConfig, Tubelets, choose, init_tokens, pick
 from pdejepa.baselines.task import Task
-from pdejepa.baselines.tokens import BlockConfig, Tubelets, choose, init_tokens, pick
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import derive_seed
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.patches import PatchGrid
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 MASK, FORECAST = "mask", "forecast"
 
@@ -143,7 +143,7 @@ class MaePde(Baseline):
         schedule = ScheduleConfig(kind="cosine", warmup=0.1)
 
         def stage(word: str, epochs: int, optimiser: OptimiserConfig) -> StageRecipe:
-            training = TrainingConfig(BUDGETS[name](epochs), batch, optimiser, schedule, n_scores=5)
+            training = StageTraining(BUDGETS[name](epochs), batch, optimiser, schedule, n_scores=5)
             return StageRecipe(word, training, precision="bf16" if word == MASK else "fp32")
 
         return Recipe(_sizes(name, task), (stage(MASK, 20, first), stage(FORECAST, 10, second)))

@@ -29,16 +29,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.avit import PATCH, Avit, AvitConfig
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
-from pdejepa.baselines.lift import Lift, Repeat, Resize
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
+from pdejepa.baselines.blocks.avit import PATCH, Avit, AvitConfig
+from pdejepa.baselines.blocks.lift import Lift, Repeat, Resize
 from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import derive_seed
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import Budget, OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 N_STEPS = 500 * 125
 N_WARM = 50
@@ -74,7 +74,7 @@ class Mpp(Baseline):
             n_tokens *= n // PATCH
         norm: Literal["std", "rms"] = "rms" if n_tokens <= 4 and task.ndim == 2 else "std"
         adan = OptimiserConfig(kind="adan", lr=1.0, weight_decay=1e-3, clip=1.0)
-        training = TrainingConfig(
+        training = StageTraining(
             budget=Budget(steps=N_STEPS) if name == "paper" else BUDGETS[name](500),
             batch=16 if name != "tiny" else 8,
             optimiser=adan if name != "tiny" else OptimiserConfig(lr=1e-3, weight_decay=1e-3),

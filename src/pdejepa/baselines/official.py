@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import sha256_file
-from pdejepa.stages.weights import first_not_finite, read_weights
+from pdejepa.core.weights import first_not_finite, read_weights
 
 PICKLES = (".pth", ".pt", ".tar", ".bin")
 PREFIX = "module."  # of networks that were trained on several GPUs

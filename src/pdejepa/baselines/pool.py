@@ -17,8 +17,8 @@ from torch import Tensor
 
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import DataError
-from pdejepa.stages.data import TrainingData, content_hash, normalised
 from pdejepa.systems import System
+from pdejepa.training.training_data import TrainingData, content_hash, normalised
 
 SIBLINGS = 5  # trajectories per environment of a small pool
 

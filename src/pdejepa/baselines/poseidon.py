@@ -25,15 +25,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window
-from pdejepa.baselines.lift import lift_to_plane
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window
+from pdejepa.baselines.blocks.lift import lift_to_plane
+from pdejepa.baselines.blocks.scot import Scot, ScotConfig
 from pdejepa.baselines.official import Report, load_official
-from pdejepa.baselines.scot import Scot, ScotConfig
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.condition import forcing_parameters
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 OFFICIAL, N_OFFICIAL = ScotConfig(), 4  # size of the published weights, and their channels
 ENDS = ("embeddings.patch_embeddings.projection", "patch_recovery.")  # tensors that belong to channels
@@ -69,7 +69,7 @@ class Poseidon(Baseline):
 
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](100),
             batch=64 if name != "tiny" else 8,
             optimiser=OptimiserConfig(lr=5e-4, weight_decay=1e-6, clip=5.0),

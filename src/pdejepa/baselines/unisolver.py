@@ -28,16 +28,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
+from pdejepa.baselines.blocks.tokens import BlockConfig, Modulation, TokenBlock, init_tokens, modulate
 from pdejepa.baselines.task import Task
-from pdejepa.baselines.tokens import BlockConfig, Modulation, TokenBlock, init_tokens, modulate
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.condition import Conditioner
 from pdejepa.models.config import FieldConfig
 from pdejepa.models.patches import PatchGrid
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 STEPS_PER_EPOCH = 10  # of a trajectory of HeterNS: published is one per frame that is forecast
 
@@ -112,7 +112,7 @@ class UniSolver(Baseline):
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
         is_heterns = task.system.name == "heterns" and name == "paper"
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](301 * STEPS_PER_EPOCH if is_heterns else 100),
             batch=8 if name == "tiny" else 120 if is_heterns else 64,
             optimiser=OptimiserConfig(lr=1e-3 if is_heterns else 3e-4, weight_decay=1e-4, clip=1.0),

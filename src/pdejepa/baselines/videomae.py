@@ -23,15 +23,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import BUDGETS, Baseline, Recipe, StageRecipe, Window
-from pdejepa.baselines.masked import MaskedDecoder, MaskedEncoder, Positions
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window
+from pdejepa.baselines.blocks.masked import MaskedDecoder, MaskedEncoder, Positions
+from pdejepa.baselines.blocks.tokens import BlockConfig, Tubelets, choose, init_tokens, pick, sinusoids, tubes
 from pdejepa.baselines.task import Task
-from pdejepa.baselines.tokens import BlockConfig, Tubelets, choose, init_tokens, pick, sinusoids, tubes
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.patches import PatchGrid
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 EPS = 1e-6
 N_EPOCHS, N_WARM = 100, 10
@@ -92,7 +92,7 @@ class VideoMae(Baseline):
             )
         batch = {"paper": 256, "fast": 64, "tiny": 8}[name]
         lr = 1.5e-4 * batch / 256 if name == "paper" else 5e-4  # fast: few steps must go far
-        training = TrainingConfig(
+        training = StageTraining(
             budget=BUDGETS[name](N_EPOCHS),
             batch=batch,
             optimiser=OptimiserConfig(lr=lr, betas=(0.9, 0.95), weight_decay=0.05, clip=0.0),

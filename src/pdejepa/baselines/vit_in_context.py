@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.base import Baseline, Recipe, StageRecipe, Window, relative_l2
-from pdejepa.baselines.frame_vit import FrameVit, FrameVitConfig, sizes, training
+from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.blocks.frame_vit import FrameVit, FrameVitConfig, sizes, training
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
-from pdejepa.stages.base import Batch
+from pdejepa.training.stage import Batch
 
 N_FAST = 10  # frames of the context that `fast` reads at least
 BATCH_FAST = 32  # its rows of a step: contexts begin to be read after a number of steps, however many rows these have

@@ -32,15 +32,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.autoencoder import ResBlock, Up, conv, in_parts, working_grid
-from pdejepa.baselines.base import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
-from pdejepa.baselines.causal import LanguageModel
+from pdejepa.baselines.baseline import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.blocks.autoencoder import ResBlock, Up, conv, in_parts, working_grid
+from pdejepa.baselines.blocks.language_model import LanguageModel
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, ResourceError
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.decoder import Padding
-from pdejepa.stages.base import Batch
-from pdejepa.stages.settings import Budget, OptimiserConfig, ScheduleConfig, TrainingConfig
+from pdejepa.training.settings import Budget, OptimiserConfig, ScheduleConfig, StageTraining
+from pdejepa.training.stage import Batch
 
 N_SPECIAL = 8  # of which four are used
 BOS, BOT, EOT, EOS = range(4)  # counted from the end of the codes
@@ -204,14 +204,14 @@ class Zebra(Baseline):
             shape = {"largest_grid": 16, "width": 16, "depth": 1, "heads": 2, "hidden": 32}
             model = ZebraConfig((8,) * 4, 2, code=4, n_codes=16, **shape)
         rate, warmup = (3e-4, 0.05) if name == "fast" else (1e-4, 0.0)
-        tokenise = TrainingConfig(
+        tokenise = StageTraining(
             budget=Budget(steps=300_000) if name == "paper" else BUDGETS[name](0),
             batch=64 if not is_tiny else 16,
             optimiser=OptimiserConfig(lr=rate, weight_decay=1e-4, clip=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=warmup),
             n_scores=5,
         )
-        language = TrainingConfig(
+        language = StageTraining(
             budget=BUDGETS[name](100),
             batch={"paper": 32, "fast": 16 if task.ndim == 1 else 8, "tiny": 4}[name],
             optimiser=OptimiserConfig(lr=rate, weight_decay=1e-4, clip=1.0),

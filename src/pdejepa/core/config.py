@@ -245,3 +245,15 @@ def _summary(problems: Sequence[str]) -> str:
     if len(problems) == 1:
         return problems[0]
     return "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
+
+
+def differences(before: Any, now: Any, path: str = "") -> list[str]:
+    """What differs between two nested settings, as `path old -> new`."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for key in sorted({*before, *now}):
+            found += differences(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+        return found
+    lists = isinstance(before, list | tuple) and isinstance(now, list | tuple)
+    same = list(before) == list(now) if lists else before == now
+    return [] if same else [f"{path} {before} -> {now}"]

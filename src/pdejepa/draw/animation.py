@@ -35,7 +35,7 @@ from pdejepa.draw.panels import (
 )
 
 if TYPE_CHECKING:
-    from pdejepa.data.reader import Trajectory
+    from pdejepa.draw.trajectory import Trajectory
 
 FORMATS = {".gif": "GIF", ".webp": "WEBP"}
 MAX_FRAMES = 120

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from pdejepa.draw.colours import Scale
 
 if TYPE_CHECKING:
-    from pdejepa.data.reader import Trajectory
+    from pdejepa.draw.trajectory import Trajectory
 
 DPI = 150
 SMALL, NORMAL, LARGE = 7.5, 9.0, 10.5  # font sizes in points

@@ -39,7 +39,7 @@ from pdejepa.draw.panels import (
 )
 
 if TYPE_CHECKING:
-    from pdejepa.data.reader import Trajectory
+    from pdejepa.draw.trajectory import Trajectory
 
 __all__ = ["animate_trajectory", "draw", "draw_trajectory"]
 

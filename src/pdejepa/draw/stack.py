@@ -2,7 +2,8 @@
 
     draw_comparisons([(truth, forecast, "inside"), (truth, forecast, "outside")], "p.png")
 
-Each is drawn as `compare` draws it; in the animation all run together, and a shorter one rests on its last frame.
+Each is drawn as `truth_and_forecast` draws it; in the animation all run together, and a shorter one rests on its last
+frame.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from PIL import Image
 from pdejepa.core.errors import UsageError
 from pdejepa.core.files import write_aside
 from pdejepa.draw import animation
-from pdejepa.draw.compare import compare, film
+from pdejepa.draw.truth_and_forecast import compare, film
 
 if TYPE_CHECKING:
-    from pdejepa.data.reader import Trajectory
+    from pdejepa.draw.trajectory import Trajectory
 
     Pair = tuple[Trajectory, Trajectory, str]  # truth, forecast, title
 

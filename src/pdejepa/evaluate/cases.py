@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError, UsageError
-from pdejepa.data.inspector import refuse_unreadable
-from pdejepa.data.reader import Dataset, Trajectory
+from pdejepa.data.well.inspector import refuse_unreadable
+from pdejepa.data.well.reader import Dataset
+from pdejepa.draw.trajectory import Trajectory
 from pdejepa.systems import System
 
 

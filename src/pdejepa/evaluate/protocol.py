@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
-from pdejepa.data.reader import Dataset
+from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.systems import System

@@ -18,8 +18,8 @@ from typing import Any
 from pdejepa.core.errors import CheckpointError, DataError
 from pdejepa.core.files import read_json
 from pdejepa.forecast import header
-from pdejepa.forecast.card import VARIANTS
 from pdejepa.forecast.locate import shipped_models
+from pdejepa.method.model_card import VARIANTS
 from pdejepa.systems import NAMES
 
 MAX_FRAMES = 100_000

@@ -27,9 +27,9 @@ from pdejepa.core.device import full_precision, pick_device, without_new_code
 from pdejepa.core.errors import ParameterError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast import request
-from pdejepa.forecast.checkpoint import load_surrogate
 from pdejepa.forecast.interface import Card
 from pdejepa.forecast.locate import find_model
+from pdejepa.forecast.model_folder import load_surrogate
 from pdejepa.forecast.support import Support, judge, stronger, unlike
 from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate

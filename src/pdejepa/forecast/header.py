@@ -45,7 +45,7 @@ class Header:
     parameters: {name: {symbol, unit, meaning, train: [lowest, highest] of the train split}}
     lineage: {stage: sha256 of its weights}      seconds: {stage: wall-clock seconds}
     size: data size of the training, which fixes how many trajectories its other splits have
-    training: the whole TrainConfig, {} if it is not known      steps: {stage: how many it took}
+    training: the whole RunConfig, {} if it is not known      steps: {stage: how many it took}
     as_trained: layers of field and decoder hold values of bfloat16, which the products of training saw
     errors: {split: {"rel_l2": .., ...}}, filled in by `pdejepa evaluate`
     """

@@ -53,7 +53,7 @@ def _model_in(folder: Path) -> Path:
         return model
     if (folder / SOLVER_NAME).is_file():
         raise CheckpointError(
-            f"{folder} is the training of a published solver. Save it with pdejepa.baselines.saved.save, "
+            f"{folder} is the training of a published solver. Save it with pdejepa.baselines.solver_folder.save, "
             "and load it with pdejepa.baselines.load."
         )
     if _is_run(folder):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pdejepa import systems
-from pdejepa.baselines.base import relative_l2
+from pdejepa.baselines.baseline import relative_l2
 from pdejepa.baselines.cape import Cape, free_frames, spans_a_decade
 from tests.unit.baselines.token_solvers import count, on_meta, parameters, rough, shaken, task_of
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from pdejepa.baselines.blocks.hypernetworks import Code
 from pdejepa.baselines.coda import Coda, is_direction, rk4_38
-from pdejepa.baselines.coded import Code
 from pdejepa.core.errors import DataError
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of
 

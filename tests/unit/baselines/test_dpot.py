@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdejepa.baselines.base import relative_l2
+from pdejepa.baselines.baseline import relative_l2
 from pdejepa.baselines.dpot import Block, Dpot, DpotConfig, DpotNet, TimeAggregator
 from pdejepa.baselines.official import manifest_hash
 from pdejepa.core.errors import CheckpointError

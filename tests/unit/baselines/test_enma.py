@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pdejepa.baselines.blocks.flow_matching import FlowHead, filled_per_round, integrate
 from pdejepa.baselines.enma import Enma, masked_tokens
-from pdejepa.baselines.flow import FlowHead, filled_per_round, integrate
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of
 from tests.unit.baselines.values import gradients_without_values
 

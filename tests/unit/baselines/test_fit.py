@@ -16,16 +16,16 @@ from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
 import pdejepa
 from pdejepa import systems
-from pdejepa.baselines import NAMES, get, saved
-from pdejepa.baselines.base import Baseline, Recipe
+from pdejepa.baselines import NAMES, get, solver_folder
+from pdejepa.baselines.baseline import Baseline, Recipe
 from pdejepa.baselines.fit import FitStage, TotalBudget, build, fit
 from pdejepa.baselines.fno import Fno
 from pdejepa.baselines.pool import Pool, blocks, build_pool
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, Interrupted, ResourceError
 from pdejepa.core.files import lock
-from pdejepa.stages.base import Place
-from pdejepa.stages.operations import counted
-from pdejepa.stages.settings import OptimiserConfig
+from pdejepa.training.flops import counted
+from pdejepa.training.settings import OptimiserConfig
+from pdejepa.training.stage import Place
 
 CPU = torch.device("cpu")
 FIVE = TotalBudget("steps", 5)
@@ -216,8 +216,8 @@ def test_networks_are_single_precision_whatever_is_the_default(tmp_path: Path) -
     torch.set_default_dtype(torch.float64)
     try:
         solver = train(tmp_path / "run")
-        saved.save(solver, tmp_path / "saved", "tiny")
-        loaded = saved.load(tmp_path / "saved", "cpu")
+        solver_folder.save(solver, tmp_path / "saved", "tiny")
+        loaded = solver_folder.load(tmp_path / "saved", "cpu")
     finally:
         torch.set_default_dtype(torch.float32)
     assert {p.dtype for p in (*solver.parameters(), *loaded.parameters())} == {torch.float32}
@@ -298,7 +298,7 @@ def test_optimisers_count(tmp_path: Path) -> None:
 
 
 def test_steps_without_operations_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdejepa.stages.learner.step_flops", lambda *_: 0.0)
+    monkeypatch.setattr("pdejepa.training.step.step_flops", lambda *_: 0.0)
     with pytest.raises(ConfigError, match="needs steps with operations that PyTorch counts; got none"):
         train(tmp_path, budget=TotalBudget("flops", 1e9))
 

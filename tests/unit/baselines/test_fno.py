@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pdejepa import systems
-from pdejepa.baselines.base import AT_REST, relative_l2
+from pdejepa.baselines.baseline import AT_REST, relative_l2
 from pdejepa.baselines.fno import Fno
 from tests.unit.baselines.token_solvers import millions, rough, shaken, task_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pdejepa.baselines.coded import Code
+from pdejepa.baselines.blocks.hypernetworks import Code
 from pdejepa.baselines.geps import Geps
 from pdejepa.core.errors import DataError
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pdejepa.baselines.base import relative_l2
+from pdejepa.baselines.baseline import relative_l2
 from pdejepa.baselines.lns import Condition, DynamicsBlock, Lns, LnsConfig
 from pdejepa.core.errors import ConfigError
 from tests.unit.baselines.token_solvers import count, on_meta, parameters, rough, shaken, task_of

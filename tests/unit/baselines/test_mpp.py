@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.avit import (
+from pdejepa.baselines.blocks.avit import (
     Avit,
     AvitConfig,
     FrameNorm,
@@ -21,7 +21,7 @@ from pdejepa.baselines.avit import (
 from pdejepa.baselines.mpp import Mpp
 from pdejepa.baselines.official import manifest_hash
 from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.stages.weights import write_weights
+from pdejepa.core.weights import write_weights
 from tests.unit.baselines.token_solvers import on_meta, rough, shaken, task_of
 
 SMALL = AvitConfig(width=16, depth=2, heads=2, history=4)

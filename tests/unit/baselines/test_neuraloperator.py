@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pdejepa.baselines.spectral import SpectralConv
+from pdejepa.baselines.blocks.fourier_layers import SpectralConv
 
 pytestmark = pytest.mark.oracle
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pdejepa.baselines.official import load_official, manifest, manifest_hash, read_official
 from pdejepa.core.errors import CheckpointError
-from pdejepa.stages.weights import write_weights
+from pdejepa.core.weights import write_weights
 
 
 def net() -> nn.Sequential:

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdejepa.baselines.base import Baseline
+from pdejepa.baselines.baseline import Baseline
+from pdejepa.baselines.blocks.scot import Block, ConditionedNorm, Merge, Scot, ScotConfig, Skip, Stage, Unmerge
+from pdejepa.baselines.blocks.swin import UNSEEN, WindowAttention, log_offsets, shift_mask
 from pdejepa.baselines.official import manifest_hash
 from pdejepa.baselines.poseidon import Poseidon
-from pdejepa.baselines.scot import Block, ConditionedNorm, Merge, Scot, ScotConfig, Skip, Stage, Unmerge
-from pdejepa.baselines.swin import UNSEEN, WindowAttention, log_offsets, shift_mask
 from pdejepa.baselines.unisolver import UniSolver
 from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.stages.batches import generator
-from pdejepa.stages.weights import write_weights
+from pdejepa.core.weights import write_weights
+from pdejepa.training.batches import generator
 from tests.unit.baselines.token_solvers import millions, on_meta, parameters, rough, shaken, task_of
 
 SMALL = ScotConfig((32, 32), 8, 2, n_stages=2, depth=2, n_skip=1, window=4, bias_hidden=8)

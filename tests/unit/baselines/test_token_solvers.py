@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pdejepa import baselines
-from pdejepa.stages.base import Batch
+from pdejepa.training.stage import Batch
 from tests.unit.baselines.token_solvers import parameters, rough, task_of
 
 NAMES = ("unisolver", "vit_in_context", "cls_vit", "mae_pde", "videomae")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdejepa.baselines.tokens import choose, tubes
+from pdejepa.baselines.blocks.tokens import choose, tubes
 from pdejepa.baselines.videomae import VideoMae, VideoMaeConfig
 from pdejepa.core.errors import ConfigError
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of

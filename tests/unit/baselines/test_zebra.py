@@ -10,7 +10,7 @@ import torch
 
 from pdejepa.baselines.zebra import BOS, BOT, EOS, EOT, Quantiser, Zebra, ZebraConfig, residual_vq
 from pdejepa.core.errors import ResourceError
-from pdejepa.stages.weights import read_weights, write_weights
+from pdejepa.core.weights import read_weights, write_weights
 from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of
 
 

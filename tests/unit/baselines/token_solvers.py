@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa import systems
-from pdejepa.baselines.base import Baseline
+from pdejepa.baselines.baseline import Baseline
 from pdejepa.baselines.task import Task
 from pdejepa.core.seeds import Draws
 from pdejepa.models.condition import fit_statistics

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pdejepa.baselines.base import Baseline
+from pdejepa.baselines.baseline import Baseline
 
 
 class _Loss(nn.Module):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pdejepa.core.errors import DataError
-from pdejepa.data.reader import Dataset
+from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics, protocol
 from pdejepa.evaluate.protocol import evaluate, score
 from pdejepa.evaluate.results import brief_errors, make_result, result_name, result_table, write_result

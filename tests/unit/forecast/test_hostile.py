@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import sha256_file
-from pdejepa.forecast.checkpoint import load_surrogate
+from pdejepa.forecast.model_folder import load_surrogate
 from tests.unit.forecast import tiny
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from pdejepa import systems
-from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.forecaster import Forecast, Forecaster
 from pdejepa.forecast.support import Support
+from pdejepa.method.save_model import save_model
 from pdejepa.models.condition import Statistics
 from pdejepa.models.config import DecoderConfig, EncoderConfig, FieldConfig, ModelConfig, ProjectorConfig
 from pdejepa.models.surrogate import Surrogate

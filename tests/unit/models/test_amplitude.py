@@ -12,13 +12,13 @@ from torch import Tensor
 
 from pdejepa import systems
 from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.forecast.checkpoint import save_model
 from pdejepa.forecast.forecaster import Forecaster, load
+from pdejepa.method.align import Align
+from pdejepa.method.load_data import load_data
+from pdejepa.method.save_model import save_model
 from pdejepa.models.amplitude import amplitude, at_unit_amplitude, rescale
-from pdejepa.stages.align import Align
-from pdejepa.stages.data import load_data
 from tests.unit.forecast import tiny
-from tests.unit.stages.method import CPU, build, small_config
+from tests.unit.method.small_run import CPU, build, small_config
 
 UNIT = {"advection": (0.0, 1.5), "diffusivity": (0.0, 0.4), "dispersion": (0.0, 1.0)}
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdejepa.app.commands.common import ConfigFile, Overrides, PrintConfig, configure
+from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, configure
 
 if TYPE_CHECKING:
-    from pdejepa.stages.config import TrainConfig
+    from pdejepa.method.config import RunConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -49,10 +49,10 @@ def ablate(
     DIR/ablate.json. `pdejepa ablate --report DIR ...` prints the tables of one or more records again, --write puts them
     into a document between <!-- ablate: NAME --> and <!-- end -->.
     """
-    from pdejepa.ablate.plan import parse_what
-    from pdejepa.ablate.run import ablate as run
-    from pdejepa.ablate.words import as_text
     from pdejepa.core.errors import UsageError
+    from pdejepa.studies.ablate.ablation import ablate as run
+    from pdejepa.studies.ablate.render import as_text
+    from pdejepa.studies.ablate.runs import parse_what
 
     if report:
         _report([Path(name), *map(Path, overrides or [])], write)
@@ -77,34 +77,34 @@ def _settings(
     options: dict[str, Any],
     config: Path | None,
     print_config: bool,
-) -> TrainConfig:
+) -> RunConfig:
     """The settings of the base: of a recipe, or of the run that is given."""
     import dataclasses
 
-    from pdejepa import recipes
-    from pdejepa.ablate.share import read_base
     from pdejepa.core.errors import UsageError
     from pdejepa.core.run_folder import FOUR
-    from pdejepa.stages.config import TrainConfig
-    from pdejepa.stages.train import with_seconds
+    from pdejepa.method import recipes
+    from pdejepa.method.chain import with_seconds
+    from pdejepa.method.config import RunConfig
+    from pdejepa.studies.ablate.reuse_stages import read_base
 
     if base is None:
         defaults = dataclasses.replace(recipes.get(name, recipe or "fast"), stages=FOUR)
         if seconds is not None:
-            defaults = with_seconds(configure(TrainConfig, config, (), options, defaults), seconds)
-        return configure(TrainConfig, config, overrides, options, defaults, print_config)
+            defaults = with_seconds(configure(RunConfig, config, (), options, defaults), seconds)
+        return configure(RunConfig, config, overrides, options, defaults, print_config)
     if seconds is not None:
         raise UsageError("--seconds is for a base that is trained; --base has had its training.")
     stored = read_base(base)
     for option, given, there in (("NAME", name, stored.get("system")), ("--recipe", recipe, stored.get("recipe"))):
         if given is not None and given != there:
             raise UsageError(f"{option} is {given}, but --base {base} is of {there}.")
-    return configure(TrainConfig, config, overrides, options, stored, print_config)
+    return configure(RunConfig, config, overrides, options, stored, print_config)
 
 
 def _report(paths: list[Path], write: Path | None) -> None:
-    from pdejepa.ablate.record import read_record
-    from pdejepa.ablate.words import as_text, mark_name, write_marked
+    from pdejepa.studies.ablate.ablation_record import read_record
+    from pdejepa.studies.ablate.render import as_text, mark_name, write_marked
 
     records = [read_record(path) for path in paths]
     typer.echo("\n\n\n".join(as_text(record) for record in records))

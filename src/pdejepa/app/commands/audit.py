@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdejepa.app.commands.common import ConfigFile, Overrides, PrintConfig, configure
+from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, configure
 
 if TYPE_CHECKING:
-    from pdejepa.data.findings import Report
+    from pdejepa.data.audit.findings import Report
 
 COLOURS = {"ok": "green", "failed": "bold red", "reported": "yellow", "skipped": "dim"}
 
@@ -45,8 +45,8 @@ def audit(
 
     Ends with 3 if files or values are at fault, with 5 if only the physics is.
     """
-    from pdejepa.data.audit import AuditConfig
-    from pdejepa.data.audit import audit as run
+    from pdejepa.data.audit.auditor import AuditConfig
+    from pdejepa.data.audit.auditor import audit as run
 
     options = {"samples": samples, "device": device, "seed": seed, "format_only": format_only}
     report = run(folder, configure(AuditConfig, config, overrides, options, print_config=print_config))
@@ -66,7 +66,7 @@ def _print_table(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pdejepa.data.findings import show
+    from pdejepa.data.audit.findings import show
 
     table = Table()
     for head in ("part", "result", "what was checked", "value", "bound"):

@@ -53,17 +53,17 @@ def compare(
     from pdejepa.core.documents import find_marks, write_between
     from pdejepa.core.errors import DataError, UsageError
     from pdejepa.core.files import write_text
-    from pdejepa.stages.budget import parse_budget
+    from pdejepa.training.budget import parse_budget
 
     total = parse_budget(budget)
     if write is not None:
         find_marks(write, "compare")  # before hours of training
     if report and (given := _given(context)):
         raise UsageError(f"--report shows every record it is given; drop {', '.join(given)}.")
-    from pdejepa.compare.picture import plot  # after what can be refused without PyTorch
-    from pdejepa.compare.records import read_records
-    from pdejepa.compare.report import page
-    from pdejepa.compare.summary import summary
+    from pdejepa.studies.compare.comparison_records import read_records
+    from pdejepa.studies.compare.comparison_tables import page
+    from pdejepa.studies.compare.cost_picture import plot  # after what can be refused without PyTorch
+    from pdejepa.studies.compare.summary import summary
 
     places, missing = [Path(name) for name in systems], []
     if not report:
@@ -103,9 +103,9 @@ def _given(context: typer.Context) -> list[str]:
 def _run(names: list[str], solvers: str, device: str, **options: Any) -> list[str]:
     """Compare on each system; what was asked for and has no record in the end.  `options`: see `Comparison`."""
     from pdejepa import systems
-    from pdejepa.compare.plan import Comparison, chosen, forecasters
-    from pdejepa.compare.run import compare as run
     from pdejepa.core.device import pick_device
+    from pdejepa.studies.compare.comparison import compare as run
+    from pdejepa.studies.compare.turns import Comparison, chosen, forecasters
 
     who = chosen([part.strip() for part in solvers.split(",") if part.strip()])
     place = pick_device(device)
@@ -126,9 +126,9 @@ def _say(line: str) -> None:
 
 def _show(records: list[dict[str, Any]]) -> list[str]:
     """Print all tables; the columns that a terminal was too narrow for."""
-    from pdejepa.compare.remarks import cautions
-    from pdejepa.compare.report import HEAD, LEDGER, LEGEND, SPARE, groups, ledger, others, rows
     from pdejepa.core.text import aligned, fitted
+    from pdejepa.studies.compare.caveats import cautions
+    from pdejepa.studies.compare.comparison_tables import HEAD, LEDGER, LEGEND, SPARE, groups, ledger, others, rows
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     left_out: list[str] = []

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdejepa.app.commands.places import check_folder
+from pdejepa.app.commands.output_paths import check_folder
 from pdejepa.core.errors import CheckpointError, NumericalError, UsageError
 
 if TYPE_CHECKING:
-    from pdejepa.evaluate.showcase import Shown
+    from pdejepa.evaluate.demo_scenes import Shown
     from pdejepa.forecast.forecaster import Forecaster
 
 FIRST = "combined"
@@ -48,7 +48,7 @@ def demo(
     Ends with 5 if a forecast became unstable; what is sound of it is drawn all the same.
     """
     from pdejepa.core.progress import progress
-    from pdejepa.evaluate.showcase import inside_scene, outside_scene, show
+    from pdejepa.evaluate.demo_scenes import inside_scene, outside_scene, show
     from pdejepa.forecast.forecaster import load
 
     check_folder("--out", out)
@@ -120,7 +120,7 @@ def _introduction(forecaster: Forecaster, name: str) -> str:
     """The model in a few lines: what it is, how large, and what it was trained on."""
     from pdejepa.app.commands.systems import parameters_in_short
     from pdejepa.core.text import human_bytes
-    from pdejepa.evaluate.showcase import inside_scene, support_of
+    from pdejepa.evaluate.demo_scenes import inside_scene, support_of
 
     system, details = forecaster.system, forecaster.details
     n_parameters = sum(weight.numel() for weight in forecaster.surrogate.parameters())
@@ -164,7 +164,7 @@ def _timed(forecaster: Forecaster, shown: list[Shown]) -> str:
     """What the times are times of."""
     import torch
 
-    from pdejepa.evaluate.showcase import N_CALLS
+    from pdejepa.evaluate.demo_scenes import N_CALLS
 
     device = str(forecaster.device)
     n_threads = torch.get_num_threads()
@@ -179,7 +179,7 @@ def _timed(forecaster: Forecaster, shown: list[Shown]) -> str:
 
 def _next(forecaster: Forecaster, name: str) -> list[str]:
     """Commands to copy."""
-    from pdejepa.evaluate.showcase import push
+    from pdejepa.evaluate.demo_scenes import push
     from pdejepa.forecast.locate import shipped_models
 
     system, shipped, word = forecaster.system.name, shipped_models(), shlex.quote(name)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdejepa.app.commands.places import check_file
+from pdejepa.app.commands.output_paths import check_file
 
 if TYPE_CHECKING:
-    from pdejepa.data.reader import Dataset
+    from pdejepa.data.well.reader import Dataset
     from pdejepa.forecast.forecaster import Forecaster
 
 NOTE = "Relative L2 of the forecast frames, mean over channels and trajectories; an unstable one counts as 100 %."
@@ -48,7 +48,7 @@ def evaluate(
     from contextlib import ExitStack
 
     from pdejepa.core.progress import progress
-    from pdejepa.data.reader import Dataset
+    from pdejepa.data.well.reader import Dataset
     from pdejepa.evaluate.protocol import evaluate as run
     from pdejepa.evaluate.protocol import trajectory_counts
     from pdejepa.evaluate.results import make_result
@@ -128,8 +128,8 @@ def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is
     The card tells errors on the model's own splits; those on a data set of another name stay in the record.
     """
     from pdejepa.evaluate.results import brief_errors, earlier_errors, larger, result_name, write_result
-    from pdejepa.forecast.checkpoint import record_errors
     from pdejepa.forecast.locate import run_folder, shipped_models
+    from pdejepa.method.save_model import record_errors
 
     folder = forecaster.folder
     assert folder is not None

@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pdejepa.forecast.export import Exported
     from pdejepa.forecast.forecaster import Forecaster
+    from pdejepa.method.export import Exported
 
 N_COMPARED = 8  # test trajectories
 
@@ -35,8 +35,8 @@ def export(
     Says how large it is, and by how much forecasts of test trajectories move because of the rounding. Errors
     recorded for the unrounded weights are not kept; `pdejepa evaluate FOLDER` measures those of the new ones.
     """
-    from pdejepa.forecast.export import export_model
     from pdejepa.forecast.forecaster import load
+    from pdejepa.method.export import export_model
 
     source = load(model, device)
     written = export_model(source, folder, "float32" if float32 else "float16", as_trained)

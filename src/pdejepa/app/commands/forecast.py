@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdejepa.app.commands.places import check_file, check_folder
+from pdejepa.app.commands.output_paths import check_file, check_folder
 from pdejepa.core.errors import NumericalError, UsageError
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def _comparison(result: Forecast, truth: Truth) -> str:
 
 
 def _draw(case: Case, result: Forecast, truth: Truth | None, out: Path | None, animate: Path | None) -> None:
-    from pdejepa.draw.compare import animate_comparison, draw_comparison
     from pdejepa.draw.pictures import animate_trajectory, draw_trajectory
+    from pdejepa.draw.truth_and_forecast import animate_comparison, draw_comparison
 
     title = f"{case.system.title}, {case.split} {case.index}, forecast"
     guess = case.trajectory(result.fields[0], result.times)

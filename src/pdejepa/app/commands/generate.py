@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdejepa.app.commands.common import ConfigFile, Overrides, PrintConfig, configure
+from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, configure
 
 if TYPE_CHECKING:
-    from pdejepa.data.generate import GenerateReport
+    from pdejepa.data.generate.job import GenerateReport
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +48,8 @@ def generate(
     Settings without an option are words: switches.flux="alpha u^2", counts.train=2000, rows_per_file=100,
     compression=gzip.
     """
-    from pdejepa.data.generate import GenerateConfig
-    from pdejepa.data.generate import generate as run
+    from pdejepa.data.generate.job import GenerateConfig
+    from pdejepa.data.generate.job import generate as run
 
     options = {
         "system": system,

@@ -30,12 +30,12 @@ def report(
 
     One HTML file with all pictures in it; any browser shows it, and it can be mailed as it is.
     """
+    from pdejepa.app.report.page import write_report
     from pdejepa.core.text import human_bytes
-    from pdejepa.report.page import write_report
 
     path = write_report(run, out, not no_examples, typer.echo)
     typer.echo(f"Written to {path} ({human_bytes(path.stat().st_size)}).")
     if tensorboard is not None:
-        from pdejepa.report.board import write_board
+        from pdejepa.app.report.tensorboard import write_board
 
         typer.echo(f"{write_board(run, tensorboard):,} numbers for TensorBoard in {tensorboard}.")

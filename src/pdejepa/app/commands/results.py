@@ -14,7 +14,7 @@ import typer
 from pdejepa.core.errors import DataError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from pdejepa.evaluate.board import Row
+    from pdejepa.evaluate.against_paper import Row
     from pdejepa.evaluate.records import Found
 
 USUAL_FOLDER, USUAL_RECIPE = "results", "fast"
@@ -51,8 +51,8 @@ def results(
     The marks of --write are the lines <!-- results --> and <!-- end results -->; what stands between is replaced.
     """
     from pdejepa.core.documents import write_between
-    from pdejepa.evaluate.board import make_rows, make_targets, row_to_plain
-    from pdejepa.evaluate.tables import markdown, verdicts
+    from pdejepa.evaluate.against_paper import make_rows, make_targets, row_to_plain
+    from pdejepa.evaluate.result_tables import markdown, verdicts
 
     _check_plot(plot)
     found = _find(folder)
@@ -70,9 +70,10 @@ def results(
         changed = write_between(write, MARK, markdown(rows, targets, _command(recipe, write)))
         typer.echo(f"Written to {write}" if changed else f"{write} is up to date.", err=as_json)
     if plot is not None:
-        from pdejepa.draw.errors import draw_errors
+        from pdejepa.draw.error_curves import draw_errors
+        from pdejepa.evaluate.errors_over_time import error_panels
 
-        draw_errors(rows, plot)
+        draw_errors(error_panels(rows), plot)
         typer.echo(f"Drawn to {plot}", err=as_json)
 
 
@@ -117,7 +118,7 @@ def _find(folder: Path | None) -> Found:
 
 def _check_recipe(recipe: str, found: Found) -> None:
     """Refuse a name that is neither a recipe's nor a record's."""
-    from pdejepa.recipes import RECIPES
+    from pdejepa.method.recipes import RECIPES
 
     known = dict.fromkeys((*RECIPES, *(record.recipe for record in found.records)))
     if recipe not in known:
@@ -138,7 +139,7 @@ def _command(recipe: str, write: Path) -> str:
 
 
 def _print(rows: list[Row]) -> None:
-    from pdejepa.evaluate.tables import HEAD, cells, plain_text
+    from pdejepa.evaluate.result_tables import HEAD, cells, plain_text
 
     if not sys.stdout.isatty():
         typer.echo(plain_text(rows))

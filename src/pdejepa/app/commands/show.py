@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pdejepa.data.reader import Dataset
+    from pdejepa.data.well.reader import Dataset
 
 DEFAULT_SPLIT = "test"
 
@@ -33,8 +33,8 @@ def show(
 
     Without --out and --animate the picture is written to SYSTEM_SPLIT_INDEX.png in the present folder.
     """
-    from pdejepa.data.inspector import refuse_unreadable
-    from pdejepa.data.reader import Dataset
+    from pdejepa.data.well.inspector import refuse_unreadable
+    from pdejepa.data.well.reader import Dataset
     from pdejepa.draw.pictures import animate_trajectory, draw_trajectory
 
     with Dataset.open(folder) as data:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdejepa.app.commands.common import ConfigFile, Overrides, PrintConfig, configure
+from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, configure
 
 if TYPE_CHECKING:
-    from pdejepa.stages.train import Trained
+    from pdejepa.method.chain import Trained
 
 
 def register(app: typer.Typer) -> None:
@@ -53,11 +53,11 @@ def train(
     dynamics.training.optimiser.lr=1e-3; --print-config shows them all. Under torchrun, ranks share every batch.
     """
     started = time.monotonic()
-    from pdejepa import recipes
     from pdejepa.core.errors import UsageError
-    from pdejepa.forecast.train import train as run
-    from pdejepa.stages.config import TrainConfig
-    from pdejepa.stages.train import with_seconds
+    from pdejepa.method import recipes
+    from pdejepa.method.chain import with_seconds
+    from pdejepa.method.config import RunConfig
+    from pdejepa.method.pipeline import train as run
 
     options = {
         "data": data,
@@ -68,8 +68,8 @@ def train(
     }
     defaults = recipes.get(system, recipe)
     if seconds is not None:
-        defaults = with_seconds(configure(TrainConfig, config, (), options, defaults), seconds)
-    settings = configure(TrainConfig, config, overrides, options, defaults, print_config)
+        defaults = with_seconds(configure(RunConfig, config, (), options, defaults), seconds)
+    settings = configure(RunConfig, config, overrides, options, defaults, print_config)
     if out is None:
         raise UsageError("Name a folder for the run: --out RUN.")
     _check_resume(resume, out)

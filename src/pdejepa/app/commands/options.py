@@ -1,0 +1,61 @@
+"""What commands with a configuration share: `--config`, named options, `key=value`, `--print-config`.
+
+    def generate(
+        system: Annotated[str, typer.Argument()],
+        overrides: Overrides = None,
+        seed: Annotated[int | None, typer.Option()] = None,
+        config: ConfigFile = None,
+        print_config: PrintConfig = False,
+    ) -> None:
+        from pdejepa.data.generate.job import GenerateConfig
+        settings = configure(GenerateConfig, config, overrides, {"seed": seed}, print_config=print_config)
+
+Which source wins, weakest first: defaults, YAML file, named options, `key=value` words. A `key=value` word is
+the most deliberate of them (it names the exact field), so it has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from pdejepa.core.config import load_config, to_yaml
+
+T = TypeVar("T")
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML file; it may set any field of the configuration."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Set single fields, dotted for nested ones; stronger than --config and options.",
+        show_default=False,
+    ),
+]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration as YAML and stop.")]
+
+
+def configure(
+    config_class: type[T],
+    file: Path | None = None,
+    overrides: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    defaults: T | Mapping[str, Any] | None = None,
+    print_config: bool = False,
+) -> T:
+    """Resolve the configuration of a command; with `print_config`, print it and end with code 0.
+
+    `options` maps dotted field names to the values of named options. An option must default to None, which
+    means "not given", or it would always beat the file.
+    """
+    config = load_config(config_class, file, overrides or (), defaults, options)
+    if print_config:
+        typer.echo(to_yaml(config), nl=False)
+        raise typer.Exit(0)
+    return config

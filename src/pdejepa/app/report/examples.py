@@ -1,0 +1,97 @@
+"""Example forecasts of the finished model beside the solver: one inside the training ranges, one outside.
+
+The trajectories are the first of `test` and the first of the out-of-distribution splits that lies outside the
+measured training ranges (some of those splits begin at the border, or between values that were trained on).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+
+from pdejepa.core.text import percent
+from pdejepa.draw.truth_and_forecast import compare
+from pdejepa.evaluate import metrics
+from pdejepa.evaluate.cases import Case, find_case
+from pdejepa.forecast.forecaster import Forecaster, load
+from pdejepa.forecast.support import judge
+
+N_TRIED = 6  # environments of a split, when looking for one outside
+MAX_BYTES = 400_000  # of one picture
+RESOLUTIONS = (130, 100, 80, 60)  # dots per inch, tried until the picture is small enough
+
+
+@dataclass(frozen=True)
+class Example:
+    """A forecast in words and as a PNG picture."""
+
+    title: str
+    sentences: tuple[str, ...]
+    picture: bytes
+
+
+def make_examples(folder: Path, say: Callable[[str], object]) -> Iterator[Example]:
+    """Forecasts with the model in `folder`; PdejepaError if it cannot be used."""
+    forecaster = load(folder)
+    system = forecaster.system
+    names = [split.name for split in system.splits if split.name == "test"]
+    inside = [find_case(f"{name}:0", system, {}, forecaster.device) for name in names]
+    for case in (*inside, *_outside(forecaster)):
+        say(f"Forecasting and solving {case.split} {case.index} for the page ...")
+        yield _example(forecaster, case)
+
+
+def _outside(forecaster: Forecaster) -> list[Case]:
+    """The first case outside the training ranges; if none is found, the first out of distribution; none if none is."""
+    system, ranges = forecaster.system, forecaster.surrogate.statistics.ranges
+    first: list[Case] = []
+    for split in system.splits:
+        for index in range(min(N_TRIED, split.n_environments) if split.is_ood else 0):
+            case = find_case(f"{split.name}:{index}", system, {}, forecaster.device)
+            first = first or [case]
+            if not judge(system.named(case.xi), ranges, 1, 1).is_inside:
+                return [case]
+    return first
+
+
+def _example(forecaster: Forecaster, case: Case) -> Example:
+    system, n_observed = forecaster.system, forecaster.surrogate.history
+    truth = case.truth(system.times)
+    fields = truth.fields[None]  # (1,T,C,*grid)
+    result = forecaster.forecast(fields[:, :n_observed], case.xi.cpu())
+    true, guess = (case.trajectory(x, result.times) for x in (truth.fields, result.fields[0]))
+    figure = compare(true, guess, f"{system.title}, {case.split} {case.index}")
+    error = metrics.rel_l2(result.fields, fields, n_observed)
+    still = metrics.rel_l2(metrics.repeat_first(fields, n_observed), fields, n_observed)
+    told = [
+        f"Relative error {_percent(error)}; repeating the first frame would give {_percent(still)}.",
+        *(result.support.sentences or ("Inside the training ranges.",)),
+    ]
+    if truth.outcome != "ok":
+        told.append(f"The solve was {truth.outcome}.")
+    if not result.is_stable:
+        told.append(f"The forecast is {result.outcome[0].sentence}.")
+    title = f"{case.split}, trajectory {case.index}: {system.split(case.split).meaning}"
+    return Example(title, tuple(told), png(figure))
+
+
+def _percent(errors: torch.Tensor) -> str:
+    value = float(errors[0])
+    return percent(value) if value == value else "not known"
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG, as fine as MAX_BYTES allow."""
+    encoded = b""
+    for dpi in RESOLUTIONS:
+        stream = io.BytesIO()
+        figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None}, bbox_inches="tight", pad_inches=0.06)
+        encoded = stream.getvalue()
+        if len(encoded) <= MAX_BYTES:
+            break
+    return encoded

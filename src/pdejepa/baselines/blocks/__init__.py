@@ -1,0 +1,1 @@
+"""What several published solvers are built of."""

@@ -1,0 +1,160 @@
+"""A fitted solver in use: physical units in and out, and an outcome for every row; divergence is no exception.
+
+Nor are frames, parameters or support that are not finite: such a row is lost from its first new frame on.
+Letters: B rows, H observed frames, n new frames, K support trajectories, C channels, *grid spatial axes, P parameters.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa.baselines.baseline import Baseline
+from pdejepa.core.device import full_precision, without_new_code
+from pdejepa.core.errors import ConfigError, DataError, ParameterError
+from pdejepa.systems import System
+from pdejepa.systems.arrays import as_count
+from pdejepa.systems.given import as_floats, as_floats64, trajectories
+from pdejepa.systems.parameters import check_columns
+
+FIELD_SPREADS = 100.0  # a value this many standard deviations from the mean of train counts as divergence
+
+
+@dataclass(frozen=True)
+class Answer:
+    """fields (B,H+n,C,*grid) with the observed frames first; first_bad (B,): the frame where a row diverged, or -1.
+
+    Diverged rows hold NaN from that frame on.  Seconds are of the adaptation and of the rollout.
+    """
+
+    fields: Tensor
+    first_bad: Tensor
+    adapt_seconds: float
+    rollout_seconds: float
+
+    @property
+    def outcome(self) -> list[str]:
+        return ["ok" if frame < 0 else f"diverged at frame {frame}" for frame in self.first_bad.tolist()]
+
+
+def forecast(
+    solver: Baseline,
+    u: Any,
+    xi: Any,
+    n_frames: int,
+    support: Any = None,
+    generator: torch.Generator | None = None,
+) -> Answer:
+    """Forecast n new frames from u (B,H,C,*grid) under xi (B,P), with support (B,K,T,C,*grid); physical units.
+
+    Tensors or arrays of any type of number.  The fields are on the CPU if u was an array, else on its device.
+    """
+    given, n = _checked(solver, u, xi, support), _checked_frames(n_frames)
+    seen, device = given["u"], solver.xi_mean.device
+    mean, std = solver.task.statistics.moments(solver.task.ndim, device)
+    begun = _now(device)
+    told, is_lost = _told(solver, {name: value.to(device) for name, value in given.items()}, mean, std)
+    with full_precision(device), without_new_code(device):
+        state = solver.adapt(told.get("support"), told.get("xi"), generator)  # may need gradients
+        adapted = _now(device)
+        with torch.no_grad():
+            new = solver.rollout(told["u"], state, n, generator)
+    done = _now(device)
+    is_bad = ~(new.flatten(2).abs().amax(-1) < FIELD_SPREADS) | is_lost[:, None]
+    is_gone = is_bad.cumsum(1) > 0  # and all that follow, (B,n)
+    fields = (new * std + mean).masked_fill(is_gone.reshape(*is_gone.shape, *[1] * (new.ndim - 2)), torch.nan)
+    n_good = (~is_gone).sum(1)
+    first_bad = torch.where(n_good < n, seen.shape[1] + n_good, -1)
+    return Answer(torch.cat((seen, fields.to(seen.device)), 1), first_bad.cpu(), adapted - begun, done - adapted)
+
+
+def encode(solver: Baseline, u: Any) -> Tensor:
+    """Representations (B,T',N,D) of trajectories u (B,T,C,*grid) in physical units, for solvers that have any."""
+    _check_solver(solver)
+    device = solver.xi_mean.device
+    values = trajectories(solver.task.system, u).to(device)
+    mean, std = solver.task.statistics.moments(solver.task.ndim, device)
+    with torch.no_grad(), full_precision(device), without_new_code(device):
+        return solver.encode((values - mean) / std)
+
+
+def _told(
+    solver: Baseline, given: dict[str, Tensor], mean: Tensor, std: Tensor
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What the solver is told, fields standardised; and which rows (B,) are lost because it is not finite.
+
+    Those rows are told the mean of train instead, because some solvers make numbers of anything, or fail for all rows.
+    """
+    told = {name: value if name == "xi" else (value - mean) / std for name, value in given.items()}
+    read = [name for name in told if name == "u" or name in solver.card.reads]
+    is_lost = torch.stack([~told[name].flatten(1).isfinite().all(1) for name in read]).any(0)
+    for name in read:
+        rows = is_lost.reshape(-1, *[1] * (told[name].ndim - 1))
+        told[name] = torch.where(rows, solver.xi_mean if name == "xi" else 0.0, told[name])
+    return told, is_lost
+
+
+# ---- what was given ----------------------------------------------------------------------------------------------
+def _check_solver(solver: Any) -> None:
+    if not isinstance(solver, Baseline):
+        raise ConfigError(
+            f"Expected a published solver, see pdejepa.baselines; got a {type(solver).__name__}. A model of PDE-JEPA "
+            "has its own calls: model.forecast(u0, xi), model.encode(u)."
+        )
+
+
+def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tensor]:
+    """u and, if they are given, xi and support in the types and shapes that solvers expect."""
+    _check_solver(solver)
+    card, system = solver.card, solver.task.system
+    if not card.is_forecaster:
+        raise ConfigError(f"{card.title} makes representations only; it does not forecast.")
+    if "xi" in card.reads:
+        card.given("xi", xi)
+    if "support" in card.reads:
+        card.given("support", support)
+    found = {"u": trajectories(system, u, must_be_finite=False)}
+    if xi is not None:
+        found["xi"] = _checked_xi(system, xi, len(found["u"]))
+    if support is not None:
+        found["support"] = _checked_support(system, support, len(found["u"]))
+    return found
+
+
+def _checked_xi(system: System, xi: Any, n_rows: int) -> Tensor:
+    """(B,P) float64."""
+    rows = as_floats64(system, xi)
+    check_columns(system.name, system.parameters, rows)
+    if len(rows) != n_rows:
+        raise ParameterError(f"{system.name}: expected {n_rows} rows of parameters, one per state; got {len(rows)}.")
+    return rows
+
+
+def _checked_support(system: System, support: Any, n_rows: int) -> Tensor:
+    """(B,K,T,C,*grid) float32."""
+    values = as_floats(system, support, "the support")
+    shape, frame = tuple(values.shape), (len(system.fields), *system.grid)
+    if shape[3:] != frame or shape[0] != n_rows or shape[1] < 1 or shape[2] < 2:
+        sizes = ", ".join(map(str, frame))
+        raise DataError(
+            f"{system.name} expects the support as ({n_rows}, K, T, {sizes}), K = 1 or more trajectories of T = 2 or "
+            f"more frames for each of the {n_rows} rows, physical units; got {shape}."
+        )
+    return values
+
+
+def _checked_frames(n_frames: int) -> int:
+    n = as_count(n_frames)
+    if n is None or n < 0:
+        raise ParameterError(f"n_frames counts new frames and must be a whole number, 0 or more; got {n_frames!r}.")
+    return n
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

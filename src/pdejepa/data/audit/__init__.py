@@ -1,0 +1,1 @@
+"""Auditing data sets: content, frames, splits, and solving a sample again."""

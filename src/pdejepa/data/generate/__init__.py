@@ -1,0 +1,1 @@
+"""Generating data sets: cut into files, resumable, described, proven by a manifest."""

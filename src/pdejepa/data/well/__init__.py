@@ -1,0 +1,1 @@
+"""The Well's HDF5 layout: writing, reading, checking, and distrusting files."""

@@ -1,0 +1,50 @@
+"""The error of every forecast frame, from records to the curves that `pdejepa.draw.error_curves` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pdejepa.draw.error_curves import Curve
+from pdejepa.evaluate.against_paper import Row
+
+
+def error_panels(rows: Sequence[Row]) -> dict[str, list[Curve]]:
+    """One panel per system, by its title; systems of which no record tells errors frame by frame are left out."""
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        if any(_errors(row, split) is not None for split in row.splits):
+            channels = ", mean over channels" if len(row.system.fields) > 1 else ""
+            grouped.setdefault(f"{row.system.title}{channels}", []).append(row)
+    return {title: _curves(own) for title, own in grouped.items()}
+
+
+def _curves(rows: Sequence[Row]) -> list[Curve]:
+    splits = list(dict.fromkeys(split for row in rows for split in row.splits))
+    found = []
+    for number, row in enumerate(rows):
+        for split in row.splits:
+            errors = _errors(row, split)
+            if errors is not None:
+                name = f"{split} (our split)" if row.is_ours(split) else split
+                label = f"{name}, {row.kind}"
+                found.append(Curve(label, _times(row, split), errors, splits.index(split), number))
+    return found
+
+
+def _times(row: Row, split: str) -> np.ndarray:
+    """Times of the forecast frames, (n,)."""
+    observed = next(record.observed_frames for record in row.records if split in record.errors)
+    return row.system.times.numpy()[observed:]
+
+
+def _errors(row: Row, split: str) -> np.ndarray | None:
+    """(S,n); None if no record of the row tells an error for each of the system's forecast frames."""
+    known = [record for record in row.records if split in record.errors]
+    if not known:
+        return None
+    n = len(_times(row, split))
+    lists = [record.errors[split].per_frame for record in known]
+    errors = np.array([one for one in lists if len(one) == n], dtype=np.float64)  # None becomes NaN
+    return None if errors.size == 0 or np.isnan(errors).all(0).any() else errors

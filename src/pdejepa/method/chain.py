@@ -1,0 +1,227 @@
+"""A whole training: data, then one stage after the other, each on the frozen results of those before it.
+
+    pretrain -> align -> dynamics -> decode (-> polish)          reconstruct: a side branch after align
+
+A finished stage is loaded, an unfinished one continued; the same command does the right thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pdejepa.core.device import device_name, pick_device, rank_and_world
+from pdejepa.core.errors import CheckpointError, UsageError
+from pdejepa.core.files import write_json
+from pdejepa.core.run_folder import STAGES
+from pdejepa.core.seeds import derive_seed
+from pdejepa.method.align import Align
+from pdejepa.method.config import RunConfig
+from pdejepa.method.decode import Decode, Reconstruct
+from pdejepa.method.dynamics import Dynamics
+from pdejepa.method.fitting import fit_latents, needs_fitting
+from pdejepa.method.load_data import load_data
+from pdejepa.method.method_stage import MethodStage
+from pdejepa.method.polish import Polish
+from pdejepa.method.pretrain import Pretrain
+from pdejepa.method.run_settings import NEEDS, read_json, remember, restart_from
+from pdejepa.models.blocks import compile_blocks
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.training.distributed import agree, end_group, start_group
+from pdejepa.training.loop import run_stage
+from pdejepa.training.settings import Budget
+from pdejepa.training.stage import Context, Keep, Place, Say, silent
+from pdejepa.training.training_data import TrainingData
+
+BUILD: dict[str, type[MethodStage]] = {
+    stage.name: stage for stage in (Pretrain, Align, Dynamics, Decode, Polish, Reconstruct)
+}
+
+# About how long a step takes, in steps of stage 3; measured with the tiny recipes of Combined and Gray-Scott.
+STEP_COST = {"pretrain": 2.5, "align": 1.8, "polish": 8.0}
+
+
+@dataclass
+class Trained:
+    """What a training leaves: the model as the last stage left it, and what each stage reported."""
+
+    model: Surrogate
+    config: RunConfig
+    data_hash: str
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    device: str = "cpu"
+
+    @property
+    def lineage(self) -> dict[str, str]:
+        return {name: report["weights_sha256"] for name, report in self.reports.items()}
+
+    def lineage_of(self, names: Sequence[str]) -> dict[str, str]:
+        """The hashes of those of the named stages that this training has."""
+        return {name: digest for name, digest in self.lineage.items() if name in names}
+
+
+def train_stages(
+    config: RunConfig,
+    out: str | Path,
+    say: Say = print,
+    after_stage: Callable[[str, Trained], None] | None = None,
+    restart: str = "",
+    data: TrainingData | None = None,
+    keep: Keep = "files",
+) -> Trained:
+    """Run (or continue, or load) the stages of `config` in the folder `out`.
+
+    after_stage: called on the first rank when a stage is finished.
+    restart: forget this stage and those that stand on it first.
+    data: what to train on, on the right device, if it is in memory already.
+    keep: what becomes of the weights; a training that keeps none is a part of something larger, and quiet.
+    """
+    device, (rank, world) = pick_device(config.device), rank_and_world()
+    start_group(device)
+    try:
+        place = Place(device, rank, world)
+        say = say if rank == 0 else silent
+        return _Run(config, Path(out), place, say, after_stage, restart, data, keep).run()
+    finally:
+        end_group()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One training in one folder; see `train_stages`."""
+
+    config: RunConfig
+    out: Path
+    place: Place
+    say: Say
+    after_stage: Callable[[str, Trained], None] | None
+    restart: str
+    data: TrainingData | None
+    keep: Keep
+
+    @property
+    def device(self) -> torch.device:
+        return self.place.device
+
+    def run(self) -> Trained:
+        if self.restart and self.place.rank == 0:
+            restart_from(self.out, self.restart, self.say)
+        agree([0])
+        self._check_missing()
+        remember(self.out, self.config, self.place.rank == 0, self.say)
+        begin = time.monotonic()
+        data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
+        self._remember_data(data)
+        model = self._build_model(data)
+        trained = Trained(model, self.config, data.hash, device=device_name(self.device))
+        trained.seconds["data"] = time.monotonic() - begin
+        for name in self._chain():
+            self._stage(name, data, trained)
+        return trained
+
+    def _chain(self) -> list[str]:
+        """The stages asked for and those they stand on, in order."""
+        wanted = set(self.config.stages)
+        needed = wanted.union(*(NEEDS[name] for name in wanted))
+        if self.config.variant == "vanilla":
+            needed.discard("align")
+        return [name for name in STAGES if name in needed]
+
+    def _check_missing(self) -> None:
+        """Refuse to start on stages that are neither finished nor asked for."""
+        others = [name for name in self._chain() if name not in self.config.stages]
+        missing = [name for name in others if not (self.out / name / "done.json").exists()]
+        if missing:
+            raise CheckpointError(
+                f"{self.config.stages[-1]} needs {' and '.join(missing)}, not finished in {self.out}. "
+                f"Add {','.join(missing)} to --stages."
+            )
+
+    def _stage(self, name: str, data: TrainingData, trained: Trained) -> None:
+        if needs_fitting(trained.model) and name not in ("pretrain", "align"):
+            fit_latents(trained.model, data, self.out, trained.lineage_of(("pretrain", "align")), self.place.rank == 0)
+        with _seeded(self.config.seed, name):
+            stage = BUILD[name](self.config, data, trained.model, self.place)
+        if self.device.type == "cuda" and self.config.compile and self.config.precision == "bf16":
+            compile_blocks(stage)
+        upstream = {"data": data.hash, **trained.lineage_of(NEEDS[name])}
+        context = Context(
+            device=self.device,
+            seed=self.config.seed,
+            rank=self.place.rank,
+            world=self.place.world,
+            precision=self.config.precision,
+            record=self.config.record,
+            keep=self.keep,
+            upstream=upstream,
+            say=self.say,
+            shown="lines" if self.keep == "files" else "bar",
+        )
+        report = run_stage(stage, self.out / name, context)
+        trained.reports[name], trained.seconds[name] = report, report["seconds"]
+        if self.after_stage is not None and self.place.rank == 0:
+            self.after_stage(name, trained)
+        agree([0])  # nobody runs ahead of what the first rank writes
+
+    def _build_model(self, data: TrainingData) -> Surrogate:
+        config = self.config
+        with _seeded(config.seed, "model"):
+            model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
+        return model.to(self.device)
+
+    def _remember_data(self, data: TrainingData) -> None:
+        path = self.out / "data.json"
+        if path.exists() and read_json(path).get("hash") != data.hash:
+            raise CheckpointError(
+                f"{self.out} was trained on other data (hash {str(read_json(path).get('hash'))[:8]}..., now "
+                f"{data.hash[:8]}...). Use the old data, or another --out. Data made in memory differ in their last "
+                "digits between CPU and GPU."
+            )
+        if self.place.rank == 0:
+            write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})
+
+
+@contextlib.contextmanager
+def _seeded(seed: int, what: str) -> Iterator[None]:
+    """Initial weights that depend on the seed and on what is built, not on what was built before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, what, "weights"))
+        yield
+
+
+def with_seconds(config: RunConfig, seconds: float) -> RunConfig:
+    """The same training within a total budget, shared among the stages as their own budgets in seconds are.
+
+    Without any seconds there, operations are the measure, or steps by what they cost.  Of a mixture, stages without
+    it count as average ones.  With fewer seconds than its own, a training also prepares less: stage 4 rolls out a
+    smaller share of train.
+    """
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds must be positive, got {seconds:g}.")
+    names = [name for name in config.stages if not (name == "align" and config.variant == "vanilla")]
+    budgets = {name: getattr(config, name).training.budget for name in names}
+    parts = {name: budget.seconds for name, budget in budgets.items()}
+    is_timed = any(parts.values())
+    if not is_timed:
+        parts = {name: budget.flops for name, budget in budgets.items()}
+    if not any(parts.values()):
+        parts = {name: STEP_COST.get(name, 1.0) * budget.steps for name, budget in budgets.items()}
+    known = [part for part in parts.values() if part > 0]
+    usual = sum(known) / len(known) if known else 1.0
+    total = sum(part or usual for part in parts.values())
+    for name, part in parts.items():
+        stage = getattr(config, name)
+        budget = Budget(seconds=seconds * (part or usual) / total)
+        stage = dataclasses.replace(stage, training=dataclasses.replace(stage.training, budget=budget))
+        config = dataclasses.replace(config, **{name: stage})
+    share = min(1.0, seconds / total) * config.decode.share if is_timed else config.decode.share
+    return dataclasses.replace(config, decode=dataclasses.replace(config.decode, share=share))

@@ -1,0 +1,36 @@
+"""Recipes of Combined; it has three terms and no parameter-free part."""
+
+from __future__ import annotations
+
+from pdejepa.method.config import RunConfig
+from pdejepa.method.recipes import columns
+from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
+
+PAPER = PaperColumn(
+    epochs_1=(15, 20),
+    batch_3=16,
+    lr_3=5e-5,
+    weight_decay_3=0.04,
+    widths=(204, 148, 103, 54),
+    style="plain",
+    epochs_4=2000,
+    batch_4=96,
+    lr_4=2e-4,
+    final_4=1e-5,
+    weight_decay_4=1e-4,
+    warmup_4=50,
+)
+FAST = FastColumn(amplitude="unit")
+TINY = TinyColumn()
+
+
+def paper() -> RunConfig:
+    return columns.paper("combined", PAPER)
+
+
+def fast() -> RunConfig:
+    return columns.fast("combined", FAST)
+
+
+def tiny() -> RunConfig:
+    return columns.tiny("combined", TINY)

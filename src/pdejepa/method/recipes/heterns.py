@@ -1,0 +1,37 @@
+"""Recipes of HeterNS; it has a constant forcing field and 256 tokens per frame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pdejepa.method.config import RunConfig
+from pdejepa.method.recipes import columns
+from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
+
+PAPER = PaperColumn(
+    n_levels=4,
+    epochs_3=100,
+    widths=(424, 288, 112),
+    n_blocks=2,
+    epochs_4=1000,
+    batch_4=32,
+    lr_4=3e-4,
+    final_4=0.0,
+    weight_decay_4=0.01,
+    warmup_4=50,
+    latents="bfloat16",
+)
+FAST = LARGE
+TINY = replace(FLAT, steps=(100, 30, 1500, 300, 60), counts=(150, 15), switches=(("n_points", 32), ("solver_grid", 64)))
+
+
+def paper() -> RunConfig:
+    return columns.paper("heterns", PAPER)
+
+
+def fast() -> RunConfig:
+    return columns.fast("heterns", FAST)
+
+
+def tiny() -> RunConfig:
+    return columns.tiny("heterns", TINY)

@@ -1,0 +1,33 @@
+"""Recipes of Vorticity; it has 256 tokens per frame; latent time is physical time, as published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pdejepa.method.config import RunConfig
+from pdejepa.method.recipes import columns
+from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
+
+PAPER = PaperColumn(
+    patch=8,
+    n_levels=4,
+    positions_3="sincos",
+    time_unit="physical",
+    widths=(384, 256, 192, 128),
+    scales=(2, 2, 2),
+    latents="bfloat16",
+)
+FAST = replace(LARGE, patch=8, scales=(2, 2, 2), widths=(192, 128, 96, 64))
+TINY = replace(FLAT, switches=(("n_points", 32), ("solver_grid", 64)))
+
+
+def paper() -> RunConfig:
+    return columns.paper("vorticity", PAPER)
+
+
+def fast() -> RunConfig:
+    return columns.fast("vorticity", FAST)
+
+
+def tiny() -> RunConfig:
+    return columns.tiny("vorticity", TINY)

@@ -1,0 +1,32 @@
+"""Recipes of Wave-B; it is of second order: `history` says whether one or two frames are observed."""
+
+from __future__ import annotations
+
+from pdejepa.method.config import RunConfig
+from pdejepa.method.recipes import columns
+from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
+
+PAPER = PaperColumn(
+    mlp_ratio_3=3.90104,
+    head_hidden=384,
+    widths=(248, 168, 112),
+    n_blocks=2,
+    batch_4=32,
+    lr_4=2e-4,
+    weight_decay_4=1e-4,
+    history=2,
+)
+FAST = FastColumn(history=2)
+TINY = TinyColumn(history=2, steps=(100, 30, 3000, 300, 60))
+
+
+def paper() -> RunConfig:
+    return columns.paper("wave_b", PAPER)
+
+
+def fast() -> RunConfig:
+    return columns.fast("wave_b", FAST)
+
+
+def tiny() -> RunConfig:
+    return columns.tiny("wave_b", TINY)

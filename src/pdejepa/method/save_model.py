@@ -1,0 +1,54 @@
+"""A trained model written to disk with its card; reading is `pdejepa.forecast.model_folder`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pdejepa.core.errors import CheckpointError
+from pdejepa.core.files import sha256_file, write_json, write_text
+from pdejepa.core.weights import first_not_finite, write_weights
+from pdejepa.forecast.header import CONFIG_NAME, describe, parse, read
+from pdejepa.forecast.locate import WEIGHTS_NAME
+from pdejepa.forecast.model_folder import CARD_NAME, DTYPES
+from pdejepa.method.model_card import card_text
+from pdejepa.models.surrogate import Surrogate
+
+
+def save_model(
+    surrogate: Surrogate,
+    folder: str | os.PathLike[str],
+    details: dict[str, Any],
+    dtype: Literal["float32", "float16"] = "float32",
+) -> str:
+    """Write the model and return the sha256 of its weights.
+
+    `details` may tell recipe, polish, seed, lineage, data_hash, seconds, device, torch, commit, errors and size;
+    what the model knows itself (system, sizes, statistics) is added.
+    """
+    root = Path(folder)
+    plain = describe(surrogate, details, {"weights_sha256": "", "weights_bytes": 0, "weights_dtype": dtype})
+    tensors = {name: tensor.detach().to(DTYPES[dtype]) for name, tensor in surrogate.state_dict().items()}
+    bad = first_not_finite(tensors)
+    if bad:
+        raise CheckpointError(f"{bad} holds values that are not finite in {dtype}; the model is not saved.")
+    path = root / WEIGHTS_NAME
+    write_weights(path, tensors)
+    plain |= {"weights_sha256": sha256_file(path), "weights_bytes": path.stat().st_size}
+    _write_words(root, surrogate, plain)
+    return str(plain["weights_sha256"])
+
+
+def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: dict[str, Any]) -> None:
+    """Add errors {split: {...}} to config.json and the model card; the weights stay as they are."""
+    root = Path(folder)
+    plain = read(root)
+    plain["errors"] = {**plain["errors"], **errors}
+    parse(plain, root / CONFIG_NAME)
+    _write_words(root, surrogate, plain)
+
+
+def _write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
+    write_text(root / CARD_NAME, card_text(surrogate.system, plain))
+    write_json(root / CONFIG_NAME, plain)

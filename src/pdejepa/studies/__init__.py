@@ -1,0 +1,1 @@
+"""Trainings and measurements that answer one question each."""

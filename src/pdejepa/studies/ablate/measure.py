@@ -1,0 +1,179 @@
+"""What is measured of a finished run, part by part; parts that are known already are not measured again.
+
+    errors        relative L2 of the forecasts on test and all out-of-distribution splits, as `pdejepa evaluate` does
+    geometry      latent against physical trajectories on valid        (`evaluate.geometry`)
+    rollouts      four errors of the latent ODE, on the same splits    (`latent_rollouts`)
+    reconstruct   the decoder of the side stage on the true q of test
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.device import full_precision
+from pdejepa.core.progress import progress
+from pdejepa.core.weights import restore
+from pdejepa.data.well.reader import Dataset
+from pdejepa.evaluate import metrics
+from pdejepa.evaluate.geometry import compare_geometry
+from pdejepa.evaluate.protocol import evaluate, trajectory_counts
+from pdejepa.evaluate.results import make_result
+from pdejepa.forecast.forecaster import Forecaster, load
+from pdejepa.method.config import RunConfig
+from pdejepa.models.decoder import Decoder
+from pdejepa.studies.ablate.latent_rollouts import rollout_errors, summarise
+from pdejepa.studies.ablate.reuse_stages import done
+from pdejepa.studies.ablate.runs import Run
+from pdejepa.training.checkpoint import FINAL, StageFolder
+
+TOKENS = {"cpu": 32_768, "cuda": 262_144}  # encoded at once, about; a rollout of few rows leaves a GPU idle
+DECODED = 16  # trajectories decoded at once
+SOLVED = 240  # trajectories solved at once, about; whole chunks of the solver
+PART_KEYS = ("errors", "geometry", "rollouts", "reconstruct")
+
+Row = dict[str, Any]
+
+
+class Measuring:
+    """One run being measured, on n trajectories of each split (None: all)."""
+
+    def __init__(self, folder: Path, config: RunConfig, n: int | None) -> None:
+        self.folder, self.config, self.n = folder, config, n
+        self.forecaster: Forecaster = load(folder, config.device)
+        self.forecaster.takes_finer_steps = False  # only `physics` would: all runs are compared with the same steps
+        self.model, self.system = self.forecaster.surrogate, self.forecaster.system
+
+    def row(self, run: Run, known: Row | None) -> Row:
+        """Everything that the record keeps of the run; parts of `known` that are of these very weights are kept."""
+        row = self._plain(run)
+        known = known or {}
+        is_same = all(known.get(key) == row[key] for key in ("weights_sha256", "n"))
+        kept = {key: known[key] for key in PART_KEYS if is_same and known.get(key)}
+        if kept.get("reconstruct", {}).get("weights_sha256") != self._side_hash():
+            kept.pop("reconstruct", None)
+        row.update(kept)
+        measures: dict[str, Callable[[], Any]] = {
+            "errors": self.errors,
+            "geometry": self.geometry,
+            "rollouts": self.rollouts,
+            "reconstruct": self.reconstruct,
+        }
+        with torch.no_grad(), full_precision(self.forecaster.device):
+            for part in PART_KEYS:
+                if part in run.parts and part not in kept:
+                    row[part] = measures[part]()
+        return row
+
+    def _plain(self, run: Run) -> Row:
+        """What is known without measuring: provenance, sizes, steps."""
+        field = self.config.model.field
+        return {
+            **make_result(self.forecaster, {}),
+            "n": self.n,
+            "changes": dict(run.changes),
+            "shared": list(run.shared),
+            "steps": {stage: found["steps"] for stage in run.chain if (found := done(self.folder, stage))},
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "integrator": field.integrator,
+            "n_substeps": field.n_substeps,
+            "anchor_weight": self.config.align.anchor_weight,
+        }
+
+    # ---- the parts -----------------------------------------------------------------------------------------------
+    @property
+    def splits(self) -> list[str]:
+        """test and all out-of-distribution splits (of the data set, if there is one)."""
+        names = [split.name for split in self.system.splits if split.name == "test" or split.is_ood]
+        with self._data() as data:
+            return [name for name in names if data is None or name in data.splits]
+
+    def errors(self) -> dict[str, Any]:
+        with self._data() as data:
+            total = sum(trajectory_counts(self.forecaster, self.splits, data, self.n).values())
+            with progress(total, f"{self.folder.name}: forecast errors") as bar:
+                return evaluate(self.forecaster, self.splits, data, self.n, report=bar.advance)
+
+    def geometry(self) -> dict[str, Any]:
+        return compare_geometry((u, z, self.model.project(z)) for u, z, _ in self._latents("valid", "geometry"))
+
+    def rollouts(self) -> dict[str, Any]:
+        found = {}
+        for split in self.splits:
+            parts = self._latents(split, f"rollouts of {split}")
+            found[split] = summarise(
+                rollout_errors(self.model, self.model.project(z), self.model.drive(xi)) for _, z, xi in parts
+            )
+        return found
+
+    def reconstruct(self) -> dict[str, Any]:
+        """e_rec: decoding the true q, over the frames that a forecast is judged on."""
+        decoder, first = self._side_decoder(), self.model.history
+        errors: dict[str, list[Tensor]] = {"rel_l2": [], "rel_l2_joint": []}
+        for u, z, _ in self._latents("test", "reconstruction"):
+            decoded = torch.cat([decoder(part) for part in self.model.project(z).split(DECODED)])
+            guess, true = (self.model.denormalise(x) for x in (decoded, u))
+            errors["rel_l2"].append(metrics.rel_l2(guess, true, first).cpu())
+            errors["rel_l2_joint"].append(metrics.rel_l2_joint(guess, true, first).cpu())
+        told = done(self.folder, "reconstruct") or {}
+        return {
+            **{name: float(torch.cat(values).nanmean()) for name, values in errors.items()},
+            "n": sum(len(values) for values in errors["rel_l2"]),
+            "steps": told.get("steps"),
+            "seconds": told.get("seconds"),
+            "weights_sha256": self._side_hash(),
+        }
+
+    def _side_hash(self) -> str | None:
+        return (done(self.folder, "reconstruct") or {}).get("weights_sha256")
+
+    def _side_decoder(self) -> Decoder:
+        model, sizes = self.model, self.config.model
+        n_channels, padding = len(self.system.fields), self.system.structure.padding
+        decoder = Decoder(sizes.decoder, model.patches, sizes.encoder.width, n_channels, padding)
+        stage = StageFolder(self.folder / "reconstruct")
+        restore({"decoder": decoder}, stage.read(FINAL).weights, f"{self.folder}/reconstruct/{FINAL}")
+        return decoder.to(self.forecaster.device).eval().requires_grad_(False)
+
+    # ---- trajectories --------------------------------------------------------------------------------------------
+    def _latents(self, split: str, label: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Normalised fields (b,T,C,*grid), z (b,T,N,D) and their xi (b,P) of a split, a few trajectories at a time."""
+        tokens = TOKENS.get(self.forecaster.device.type, TOKENS["cpu"])
+        size = max(1, tokens // (self.model.patches.n_tokens * len(self.system.times)))
+        with self._data() as data:
+            total = trajectory_counts(self.forecaster, [split], data, self.n)[split]
+            with progress(total, f"{self.folder.name}: {label}") as bar:
+                for fields, xi in self._truth(split, total, data):
+                    for u, rows in zip(fields.split(size), xi.split(size), strict=True):
+                        divisor, own = self.model.sized(u, rows)
+                        normal = self.model.normalise(u / divisor)
+                        yield normal, self.model.encoder.frames(normal).float(), own
+                        bar.advance(len(u))
+
+    def _truth(self, split: str, n: int, data: Dataset | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Fields and parameters from the solver, or from the data set, in whole chunks of the solver."""
+        device = self.forecaster.device
+        chunk = self.system.chunk_size(device)
+        size = max(1, SOLVED // chunk) * chunk
+        for start in range(0, n, size):
+            stop = min(start + size, n)
+            if data is None:
+                made = self.system.generate(split, stop - start, device, start=start)
+                yield made.fields, made.xi
+            else:
+                fields = torch.from_numpy(data.fields(split, range(start, stop)))
+                yield fields.to(device), torch.from_numpy(data.xi(split)[start:stop]).to(device)
+
+    @contextlib.contextmanager
+    def _data(self) -> Iterator[Dataset | None]:
+        """The data set of the training, if it had one."""
+        if not self.config.data:
+            yield None
+            return
+        with Dataset.open(self.config.data) as data:
+            yield data

@@ -1,0 +1,247 @@
+"""A comparison: data once, then every competitor in turn; each result is a file, and a result that exists is kept.
+
+    DIR/
+      combined-fno-fast-paper-180s-s0.json           system, solver, recipe, size of data, budget, seed: errors and cost
+      runs/combined-fno-fast-paper-180s-s0/          its training: metrics, and the trained solver in `model`
+      runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
+
+Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
+the recipe's, as it is, three times as much; the best score on valid wins, or on train of those who fit codes, which
+are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
+record in the same folder.
+
+A budget is a time, or a number of steps, samples or operations (`pdejepa.training.budget`).  Seconds are those of
+training: steps, which are counted anew on the way so that they end in time (`pdejepa.training.pace`), scores, the
+timing of the first steps and, on a GPU, their recording; trials do not count their first steps, or they could be over
+before they begin.  Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred
+million parameters would take a large part of three minutes), and so does what a GPU compiles: a competitor with
+compiled parts first trains for a few steps that are thrown away.
+
+A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
+interrupted keeps the trials that were done; its training begins anew.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pdejepa.baselines.pool import Pool, build_pool
+from pdejepa.core.device import device_name, used_memory
+from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
+from pdejepa.core.files import lock, remove_leftovers, write_json
+from pdejepa.evaluate.published import metric_of
+from pdejepa.method import recipes
+from pdejepa.studies.compare.comparison_records import asked, budget_key, read_record
+from pdejepa.studies.compare.competitors import CARDS, Entry, longest_history
+from pdejepa.studies.compare.judgement import is_blind, judge, speed, true_frames
+from pdejepa.studies.compare.trials import clear, keep_trials, trial, trial_budget, trials_of
+from pdejepa.studies.compare.turns import Comparison, Turn, forecasters, records_before
+from pdejepa.studies.compare.unknown_parameters import blind_error
+from pdejepa.systems import build_system
+from pdejepa.systems.structure import SIZES
+from pdejepa.training.budget import TotalBudget
+
+COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
+BUSY = 0.75  # processes that run or wait, per core, above which seconds on a CPU are not one's own
+N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
+
+
+def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict[str, Any]]:
+    """Run what is missing; return all records.  One process at a time: another one in the same folder waits."""
+    recipes.get(plan.system, plan.recipe)  # refuses unknown names
+    if plan.size not in SIZES:
+        hint = did_you_mean(plan.size, SIZES) or "."
+        raise ConfigError(f"unknown size {plan.size!r}{hint} Sizes: {', '.join(SIZES)}.")
+    with lock(plan.out, say=say):
+        remove_leftovers(plan.out)
+        return _compare(plan, say)
+
+
+def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, Any]]:
+    able = forecasters(plan)
+    for name in plan.solvers:
+        if name not in able:
+            say(f"{CARDS[name].title}: skipped, it makes representations and no forecasts")
+    if not able:
+        raise ConfigError(f"None of the solvers makes forecasts; got {', '.join(plan.solvers)}. Give others.")
+    turns = [(seed, name) for seed in range(plan.seeds) for name in able]
+    places = [(seed, name, plan.out / f"{plan.name(name, seed)}.json") for seed, name in turns]
+    waiting = [name for _, name, path in places if not path.exists()]
+    for name in dict.fromkeys(waiting):
+        if CARDS[name].package and importlib.util.find_spec(CARDS[name].package) is None:
+            say(f'{CARDS[name].title} will be left out, unless you stop and say: pip install "pdejepa[{name}]"')
+    pool = _pool(plan, waiting, say) if waiting else None
+    known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
+    left = [place for place in places if place[2] not in known]
+    for number, (seed, name, path) in enumerate(left, 1):
+        assert pool is not None
+        record = _tried(Turn(plan, name, seed, pool), path, f"{number} of {len(left)}", say)
+        if record is None:
+            clear(plan.device)  # here, where nothing of the failed training is held any more
+            continue
+        known[path] = record
+    return [known[path] for *_, path in places if path in known]
+
+
+def _check_load(say: Callable[[str], object]) -> None:
+    """Say so if others use the CPU: threads that wait for each other then make a fiftieth of their steps, or less."""
+    load, n = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY * n:
+        say(
+            f"This machine was busy in the last minute (load {load:.1f}, {n} cores). If it stays so, seconds buy few "
+            "steps here and errors mean little; OMP_NUM_THREADS=1 loses least."
+        )
+
+
+def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> dict[str, Any]:
+    """A record; one of another device, or of other data, is not an answer to what is asked now."""
+    record, here = read_record(path), device_name(plan.device)
+    if record is None or asked(record) != (plan.system, name, plan.recipe, plan.size, plan.budget, seed):
+        raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
+    if record["device"] != here:
+        raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
+    if pool is not None and record.get("data_hash") != pool.data.hash:
+        raise ConfigError(
+            f"{path} was measured on other data (hash {str(record.get('data_hash'))[:12]}, now {pool.data.hash[:12]}). "
+            "Use another --out, or remove it."
+        )
+    return record
+
+
+def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
+    """The data of all splits, on the grid of the recipe; and if one of those who wait needs it, what a frame tells."""
+    if plan.device.type == "cpu":
+        _check_load(say)
+    system = build_system(plan.system, plan.size, dict(recipes.get(plan.system, plan.recipe).switches))
+    judged = ["test", *(split.name for split in system.splits if split.is_ood)]
+    counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}
+    counts |= {name: min(counts[name], N_JUDGED) for name in judged}
+    begun = time.monotonic()
+    pool = build_pool(system, counts, plan.device)
+    pool.tail_from = longest_history(pool.task, plan.recipe)
+    say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
+    if any(is_blind(CARDS[name]) for name in waiting):
+        pool.floors = _floors_before(plan, pool.data.hash)
+        if set(judged) - set(pool.floors):
+            say(f"{plan.system}: solving for what can be known from one frame without the parameters")
+            pool.floors = {split: blind_error(pool, split) for split in judged}
+    return pool
+
+
+def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
+    """What can be known from one frame, where a record of the same data tells it."""
+    known: dict[str, float | None] = {}
+    for record in records_before(plan, f"{plan.system}-*.json"):
+        if record.get("data_hash") == data_hash:
+            blind = {split: part.get("blind") for split, part in record["errors"].items()}
+            known |= {split: value for split, value in blind.items() if value is not None}
+    return known
+
+
+def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) -> dict[str, Any] | None:
+    """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
+    plan, title = turn.plan, CARDS[turn.solver].title
+    long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
+    counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
+    say(f"{title} ({number}), seed {turn.seed}: {long}{counted}")
+    try:
+        write_json(path, _one(turn))
+        record: dict[str, Any] = json.loads(path.read_text())
+    except Interrupted:
+        raise
+    except PdejepaError as error:
+        say(f"{title}: {error}")
+    except OSError as error:
+        say(f"{title}: {error.strerror or error} ({error.filename}); it is left out.")
+    except torch.OutOfMemoryError:
+        say(f"{title}: out of memory on {plan.device}; it is left out.")
+    except Exception:  # a mistake of ours
+        say(f"{title}: failed.\n{traceback.format_exc()}")
+    else:
+        test, n_steps = record["errors"]["test"][metric_of(plan.system)], sum(record["steps"].values())
+        say(f"{title}: test {test:.3%}, {n_steps:,} steps, {record['seconds']:.0f} s")
+        return record
+    return None
+
+
+def _one(turn: Turn) -> dict[str, Any]:
+    """Train and judge one competitor."""
+    import torch._dynamo  # a second of its own
+
+    plan, pool, card = turn.plan, turn.pool, CARDS[turn.solver]
+    pool.task.check(card)
+    torch._dynamo.reset()  # there is a limit to what one process keeps compiled
+    if plan.device.type == "cuda" and turn.entry().has_compiled_parts(pool):
+        trial(turn, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
+    entry, report, factor, trials = _trained(turn)
+    entry.save(turn.folder / "model")
+    trained = {
+        "seconds": sum(part["seconds"] for part in report.values()),
+        "steps": {stage: part["steps"] for stage, part in report.items()},
+        "learning_rate_factor": factor,
+        "trials": trials,
+        "parameters": entry.n_parameters,
+        "peak_memory_bytes": used_memory(plan.device),
+    }
+    splits = [split for split in pool.data.fields if split not in ("train", "valid")]
+    errors = {split: judge(entry, pool, split) for split in splits}
+    return {**_asked(turn, entry), "errors": errors, **trained, **speed(entry, pool, "test"), **_where(turn)}
+
+
+def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
+    """What is compared: the part of a record that does not depend on how it goes."""
+    plan, card = turn.plan, CARDS[turn.solver]
+    return {
+        "system": plan.system,
+        "solver": turn.solver,
+        "title": card.title,
+        "recipe": plan.recipe,
+        "size": plan.size,
+        "seed": turn.seed,
+        budget_key(plan.budget.unit): plan.budget.amount,
+        "weights": "scratch",
+        "true_frames": true_frames(entry, turn.pool),
+        "is_blind": is_blind(card),
+        "adapts": card.adapts,
+    }
+
+
+def _where(turn: Turn) -> dict[str, Any]:
+    """With which code, on which machine and data."""
+    return {
+        "device": device_name(turn.plan.device),
+        "torch": torch.__version__,
+        "commit": turn.plan.commit,
+        "data_hash": turn.pool.data.hash,
+    }
+
+
+def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, Any]]]:
+    """The competitor after its training with the learning rate whose short trial ended with the best score on valid.
+
+    Trials are done once.  A rate that survived its trial and not the training counts as failed: the next one is taken.
+    """
+    trials = trials_of(turn)
+    while good := [one for one in trials if one["score"] is not None]:
+        keep_trials(turn, trials)
+        best = min(good, key=lambda one: one["score"])
+        entry = turn.entry()
+        clear(turn.plan.device)
+        shutil.rmtree(turn.folder, ignore_errors=True)
+        try:
+            report = entry.fit(turn.pool, turn.plan.budget, turn.folder, best["factor"], keep="memory")
+        except NumericalError:
+            best["score"] = None
+            continue
+        return entry, report, best["factor"], trials
+    raise ConfigError(f"{turn.solver} diverged with all three learning rates, so it is left out.")

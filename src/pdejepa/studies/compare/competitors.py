@@ -1,0 +1,186 @@
+"""The competitors: a published solver, or the method of this package, behind the same few calls.
+
+    entry.fit(pool, budget, folder, factor)        train; `factor` scales all learning rates
+    entry.forecast(u, xi, n_frames, support)       physical units, an outcome per row
+
+Letters: B rows, H observed frames, n new frames, K support trajectories, C channels, *grid spatial axes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa import baselines
+from pdejepa.baselines import check_name
+from pdejepa.baselines.baseline import Baseline, Recipe
+from pdejepa.baselines.fit import build, fit
+from pdejepa.baselines.inference import Answer, forecast
+from pdejepa.baselines.pool import Pool
+from pdejepa.baselines.solver_folder import save
+from pdejepa.baselines.task import Task
+from pdejepa.forecast.forecaster import CARD, Forecaster
+from pdejepa.forecast.interface import Card
+from pdejepa.method import recipes
+from pdejepa.method.chain import train_stages, with_seconds
+from pdejepa.method.config import RunConfig
+from pdejepa.method.save_model import save_model
+from pdejepa.models.surrogate import Surrogate
+from pdejepa.studies.compare.paper_claims import METHOD
+from pdejepa.training.batches import generator
+from pdejepa.training.budget import TotalBudget
+from pdejepa.training.settings import StageTraining
+from pdejepa.training.stage import Keep
+
+CARDS = {METHOD: CARD, **{name: baselines.get(name).card for name in baselines.NAMES}}
+NAMES = tuple(CARDS)
+
+
+class Entry(ABC):
+    """One competitor in one comparison."""
+
+    card: Card
+    history: int
+    n_parameters: int
+
+    @abstractmethod
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+    ) -> dict[str, Any]:
+        """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
+
+        keep: what becomes of the weights.
+        """
+
+    @abstractmethod
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        """Fields in physical units, the observed frames u (B,H,C,*grid) first."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write what was trained, to be loaded again by `pdejepa.load` or `pdejepa.baselines.load`."""
+
+    def has_compiled_parts(self, pool: Pool) -> bool:
+        """Whether a GPU compiles parts of it before it trains."""
+        return True
+
+
+class SolverEntry(Entry):
+    """A published solver."""
+
+    def __init__(self, name: str, recipe: str, seed: int) -> None:
+        self.kind, self.recipe_name, self.seed = baselines.get(name), recipe, seed
+        self.card, self.history = self.kind.card, self.kind.card.history
+        self.solver: Baseline | None = None
+
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+    ) -> dict[str, Any]:
+        recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
+        self.solver = build(self.kind, recipe, pool, self.seed)
+        self.n_parameters = sum(p.numel() for p in self.solver.parameters())
+        self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
+        return fit(self.solver, recipe, pool, folder, budget, self.seed, keep=keep)
+
+    def save(self, folder: Path) -> None:
+        assert self.solver is not None
+        save(self.solver, folder, self.recipe_name)
+
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        assert self.solver is not None
+        return forecast(self.solver, u, xi, n_frames, support, generator(u.device, self.seed, "forecast"))
+
+    def has_compiled_parts(self, pool: Pool) -> bool:
+        made = build(self.kind, self.kind.recipe(self.recipe_name, pool.task), pool, self.seed)
+        return any(getattr(part, "compiles", False) for part in made.modules())
+
+
+class MethodEntry(Entry):
+    """PDE-JEPA."""
+
+    card = CARD
+
+    def __init__(self, system: str, recipe: str, seed: int) -> None:
+        # The data of a comparison are the same for all, so nobody rescales trajectories.
+        self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed, amplitude="as_is")
+        self.recipe_name = recipe
+        self.history = self.config.history
+        self.model: Surrogate | None = None
+
+    def fit(
+        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+    ) -> dict[str, Any]:
+        device = pool.data.fields["train"].device
+        precision = self.config.precision if device.type == "cuda" else "fp32"  # as for all others, see `fit`
+        config = dataclasses.replace(self.config, device=str(device), precision=precision)
+        config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_parts(config, budget)
+        config = scaled(config, factor)
+        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, keep=keep)
+        self.model = trained.model
+        self.n_parameters = sum(p.numel() for p in trained.model.parameters())
+        return trained.reports
+
+    def save(self, folder: Path) -> None:
+        assert self.model is not None
+        save_model(self.model, folder, {"recipe": self.recipe_name, "seed": self.config.seed})
+
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+        assert self.model is not None
+        forecaster = Forecaster(self.model, {}, u.device)
+        forecaster.takes_finer_steps = False  # a rule that was found on the very splits that are judged here
+        result = forecaster.forecast(u, xi, n_frames=n_frames)
+        first_bad = torch.tensor([-1 if row.first_bad is None else row.first_bad for row in result.outcome])
+        return Answer(result.fields.to(u.device), first_bad, 0.0, result.seconds)
+
+
+def make(name: str, system: str, recipe: str, seed: int) -> Entry:
+    """The competitor of that name, untrained."""
+    check_name(name, NAMES)
+    return MethodEntry(system, recipe, seed) if name == METHOD else SolverEntry(name, recipe, seed)
+
+
+def longest_history(task: Task, recipe: str) -> int:
+    """True frames that the most demanding forecaster begins with on this system, whether it takes part or not."""
+    kinds = [kind for kind in map(baselines.get, baselines.NAMES) if kind.card.is_forecaster]
+    return max(kind.history_of(kind.recipe(recipe, task).model) for kind in kinds)
+
+
+def faster(recipe: Recipe, factor: float) -> Recipe:
+    """The recipe of a solver with all learning rates scaled."""
+    parts = [dataclasses.replace(part, training=_scaled(part.training, factor)) for part in recipe.stages]
+    return dataclasses.replace(recipe, stages=tuple(parts))
+
+
+def scaled(config: RunConfig, factor: float) -> RunConfig:
+    """The same for the method."""
+    return _each_stage(config, lambda training: _scaled(training, factor))
+
+
+def with_parts(config: RunConfig, budget: TotalBudget) -> RunConfig:
+    """The method with a number of steps, samples or operations for all stages together, shared out evenly."""
+
+    def changed(training: StageTraining) -> StageTraining:
+        return dataclasses.replace(training, budget=budget.of_stage(1 / len(config.stages), training.batch))
+
+    return _each_stage(config, changed)
+
+
+def _each_stage(config: RunConfig, change: Callable[[StageTraining], StageTraining]) -> RunConfig:
+    for name in config.stages:
+        stage = getattr(config, name)
+        stage = dataclasses.replace(stage, training=change(stage.training))
+        config = dataclasses.replace(config, **{name: stage})
+    return config
+
+
+def _scaled(training: StageTraining, factor: float) -> StageTraining:
+    old = training.optimiser
+    return dataclasses.replace(
+        training, optimiser=dataclasses.replace(old, lr=old.lr * factor, muon_lr=old.muon_lr * factor)
+    )

@@ -1,0 +1,1 @@
+"""The engine that everybody trains with: loop, step, checkpoints, resume, budgets, optimisers, ranks."""

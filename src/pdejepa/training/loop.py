@@ -1,0 +1,307 @@
+"""The training loop: one for all stages, with exact resume.
+
+    step = 0 .. n_steps-1:   update, see `step`
+    every log_every steps:   a line in metrics.jsonl
+    n_scores times at most:  score on valid; the best weights are kept
+    by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: `memory_store`
+    n_steps:                 settled at the start; in memory seconds count, and it changes with the pace, see `pace`
+
+A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
+upstream changed is refused.  On a CPU a resumed stage repeats every bit: the order of samples and all random numbers
+depend on the step only, and everything else is in the checkpoint.  In files and messages, step N means N finished
+steps; `step` in the code counts from 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.device import used_memory
+from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
+from pdejepa.core.files import check_free_space
+from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
+from pdejepa.core.text import human_bytes
+from pdejepa.core.weights import first_not_finite, gather, restore
+from pdejepa.training import plan as planning
+from pdejepa.training.checkpoint import BEST, StageFolder
+from pdejepa.training.cuda_graph import Metrics
+from pdejepa.training.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
+from pdejepa.training.guard import Jumps, describe_trajectories
+from pdejepa.training.interrupts import StopRequest, stop_on_signal
+from pdejepa.training.memory_store import Scratch
+from pdejepa.training.metrics_log import append_line, read_lines, sync
+from pdejepa.training.pace import Pace
+from pdejepa.training.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
+from pdejepa.training.resume import Best, find_start, hash_modules, rewind
+from pdejepa.training.rounding import round_all
+from pdejepa.training.schedule import learning_rate_factor, score_steps
+from pdejepa.training.stage import Context, Stage, silent
+from pdejepa.training.stage_result import load_result, write_result
+from pdejepa.training.step import Learner
+
+__all__ = ["Context", "run_stage"]
+
+
+def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
+    """Train a stage, or go on with it, or load its result; return steps, seconds, score and hash of the weights.
+
+    Afterwards the modules of `stage.saved()` hold the selected weights.  The caller holds the lock of the run folder.
+    Raises CheckpointError (upstream changed, nothing usable), NumericalError (values that are not finite),
+    ResourceError (disk full, a rank lost) and Interrupted; the latest checkpoint survives all of them.
+    """
+    # Several ranks hand over their results in files.
+    kind = StageFolder if context.keep == "files" or context.world > 1 else Scratch
+    store = kind(Path(folder), stage.settings.keep, context.say if context.rank == 0 else silent)
+    done = store.read_done()
+    if done is not None:
+        check_upstream(stage.name, done["upstream"], context.upstream)
+        result = load_result(stage, store)
+        store.say(f"{stage.name}: finished, {result['steps']:,} steps.")
+        return result
+    training = _Training(stage, store, context)
+    with stop_on_signal() as request, explain_loss(context.rank, training.whereabouts):
+        try:
+            training.prepare(request)
+            training.run(request)
+            result = training.finish()
+            if agree([request.is_set])[0]:  # in the last step, or while it was judged
+                raise Interrupted(f"Stopping after {stage.name}; {store.fate}.")
+            return result
+        except KeyboardInterrupt:
+            latest = store.latest()
+            rest = f"the latest checkpoint is {latest}" if latest else "nothing was saved yet"
+            raise Interrupted(f"Stopped at once; {rest}. Continue with the same command.") from None
+        finally:
+            training.close()
+
+
+class _Training:
+    """One stage being trained by one rank."""
+
+    def __init__(self, stage: Stage, store: StageFolder, context: Context) -> None:
+        if stage.settings.batch % context.world:
+            raise ConfigError(
+                f"{stage.name}: a batch of {stage.settings.batch} cannot be shared out evenly among "
+                f"{context.world} ranks. Choose a multiple of {context.world}."
+            )
+        self.stage, self.store, self.context, self.settings = stage, store, context, stage.settings
+        if context.keep == "trial":  # only the end counts, and scores take long beside a few seconds of steps
+            self.settings = dataclasses.replace(self.settings, n_scores=min(1, self.settings.n_scores))
+        self.is_writer = context.rank == 0
+        self.done, self.n_steps, self.n_scores, self.n_scored = 0, 0, 0, 0
+        self.best: Best | None = None
+        self.pace: Pace | None = None
+        self.begun = self.saved_at = self.noted_at = planning.clock()
+        earlier = read_lines(store.root / "timings.jsonl")
+        self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
+        self.frozen = hash_modules(stage.frozen())
+        self.jumps = Jumps()
+        self.learner = Learner(stage, context, self._refuse_bad_step)
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+    def run(self, request: StopRequest) -> None:
+        scores, before = set(score_steps(self.n_scores, self.n_steps)), self.done
+        label = f"{self.stage.name}, trial" if self.context.keep == "trial" else self.stage.name
+        shown = self.context.shown if self.is_writer else "nothing"
+        with progress(self.n_steps - before, label, "steps", shown) as bar:
+            if self.stage.scores_start and self.done == 0 and self._judge(bar):
+                self._save(True)
+            while self.done < self.n_steps:
+                metrics = self.learner.update(self.done, self.n_steps)
+                self.done += 1
+                if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
+                    scores = self._keep_pace(self.pace)
+                    bar.resize(self.n_steps - before)
+                is_last = self.done == self.n_steps
+                is_score = self.done in scores
+                if is_score or is_last or self.done % self.settings.log_every == 0:
+                    self._log(metrics, bar)
+                is_better = is_score and self._judge(bar)
+                self.n_scored += is_score
+                should_stop, should_save = agree([request.is_set, self._is_save_due()])
+                if is_better or should_stop or should_save or is_last:
+                    self._save(is_better)
+                bar.advance()
+                if should_stop and not is_last:
+                    raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
+
+    def _keep_pace(self, pace: Pace) -> set[int]:
+        """Change the number of steps so that they end with the seconds; the steps at which it will be scored."""
+        n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
+        self.n_steps = pace.recount(self.learner.now(), self.done, self.n_steps, n_left)
+        planned = score_steps(self.n_scores, self.n_steps)[self.n_scored :]
+        return {max(step, self.done) for step in (*planned, self.n_steps)} if self.n_scores else set()
+
+    def _log(self, metrics: dict[str, Tensor], bar: Progress) -> None:
+        named = self._values(metrics)
+        rate = self.settings.optimiser.lr * learning_rate_factor(self.settings.schedule, self.done - 1, self.n_steps)
+        self._record({"train": {**named, "lr": rate}})
+        jump = self.jumps.notice(named["gradient_norm"])
+        if jump:
+            bar.note(f"step {self.done:,}: {jump}")
+        if planning.clock() - self.noted_at >= LINE_EVERY_S:
+            self.noted_at = planning.clock()
+            memory = human_bytes(used_memory(self.context.device))
+            bar.note(f"step {self.done:,}: loss {named['loss']:.4g}, {memory} of memory")
+
+    def _values(self, metrics: dict[str, Tensor]) -> dict[str, float]:
+        self._refuse_bad_step()
+        values = mean_over_ranks(torch.stack([value.detach().float() for value in metrics.values()])).tolist()
+        return dict(zip(metrics, values, strict=True))
+
+    def _judge(self, bar: Progress) -> bool:
+        """Score on valid; whether it is the best so far, in the eyes of rank 0."""
+        begun = self.learner.now()
+        scores = self.learner.score()
+        score = scores["score"]
+        if self.pace is not None:
+            self.pace.scored(self.learner.now() - begun)
+        self._record({"valid": scores})
+        words = self.stage.describe(scores)
+        bar.note(f"step {self.done:,}: score {score:.4g} on valid" + (f"; {words}" if words else ""))
+        is_better = self.is_writer and math.isfinite(score) and (self.best is None or score < self.best.score)
+        if is_better:
+            self.best = Best(self.done, score)
+        return bool(agree([is_better])[0])
+
+    def _is_save_due(self) -> bool:
+        if self.settings.save_every:
+            return self.done % self.settings.save_every == 0
+        return self.is_writer and planning.clock() - self.saved_at >= self.settings.save_seconds
+
+    def _save(self, is_better: bool) -> None:
+        """A checkpoint of this step, then `best` if it is the best (see `resume` for the order)."""
+        self._refuse_bad_step()
+        weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
+        bad = first_not_finite({**weights, **optimiser})
+        if bad:
+            raise NumericalError(
+                f"{self.stage.name}, step {self.done:,}: {bad} holds values that are not finite, so nothing was saved. "
+                f"Last good checkpoint: {self.store.latest() or 'none'}. Lower the learning rate."
+            )
+        if not self.is_writer:
+            return
+        sync(self.store.root / "metrics.jsonl")
+        state = {"stage": self.stage.name, "best": self.best.to_plain() if self.best else None}
+        self.store.save(self.done, weights, optimiser, state)
+        if is_better:
+            self.store.save_best(self.done, weights, state)
+        self.saved_at = planning.clock()
+
+    def _refuse_bad_step(self) -> None:
+        bad = self.learner.guard.poll()
+        if bad is not None:
+            late = "" if self.learner.guard.is_immediate else f" (found after step {self.done:,})"
+            raise NumericalError(
+                f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}. "
+                f"The batch held {describe_trajectories(self.stage.trajectories(bad.step))}. "
+                f"Last good checkpoint: {self.store.latest() or 'none'}. "
+                "Look at these trajectories, or lower the learning rate."
+            )
+
+    def _record(self, line: dict[str, Any]) -> None:
+        if self.is_writer:
+            append_line(self.store.root / "metrics.jsonl", {"step": self.done, **line})
+            append_line(self.store.root / "timings.jsonl", {"step": self.done, "seconds": self._seconds()})
+
+    # ---- before and after ----------------------------------------------------------------------------------------
+    def prepare(self, request: StopRequest) -> None:
+        """Settle the number of steps, and go back to the latest checkpoint if there is one."""
+        self.learner.join_ranks()
+        plan, snapshot = find_start(self.stage, self.store, self.context)
+        if plan is None:
+            plan = self._make_plan(request)
+        self.plan, self.n_steps = plan, plan.steps
+        self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
+        if snapshot is not None:
+            restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
+            self.learner.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
+            self.done = snapshot.step
+        if self.is_writer:
+            self.best = rewind(self.stage, self.store, snapshot)
+
+    def _make_plan(self, request: StopRequest) -> Plan:
+        weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
+        size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
+        check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
+        budget, count = self.settings.budget, lambda: self._step_flops(request)
+        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, count), self.settings.n_scores
+        if not steps:
+            steps, scores = self._probe(request)
+        plan = Plan(
+            steps=steps,
+            batch=self.settings.batch,
+            seed=self.context.seed,
+            upstream=self.context.upstream,
+            exactness="bit" if self.context.device.type == "cpu" else "loss",
+            budget=dataclasses.asdict(budget),
+            scores=scores,
+        )
+        if self.is_writer:
+            plan.write(self.store.root)
+        return plan
+
+    def _step_flops(self, request: StopRequest) -> float:
+        self.store.say(f"{self.stage.name}: counting the operations of its steps")  # on a CPU it may take a while
+        return self.learner.step_flops(request)
+
+    def _probe(self, request: StopRequest) -> tuple[int, int]:
+        """How many steps and scores fit: time real ones, a line of metrics and a save."""
+        latest: Metrics = {}
+
+        def save() -> None:
+            if self.is_writer:
+                self.store.probe_save(gather(self.stage.saved()), self.learner.optimiser.tensors())
+
+        def log() -> None:
+            values = self._values(latest)
+            if self.is_writer:
+                for name in ("metrics", "timings"):
+                    append_line(Path(aside) / name, values)
+
+        with self.learner.rehearsal(request) as take, tempfile.TemporaryDirectory() as aside:
+            step = lambda number, n: latest.update(take(self.stage.probe_step(number, n, PROBE_STEPS)))  # noqa: E731
+            work = Work(step, log, self.learner.score, save, self.learner.wait)
+            found = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
+        if isinstance(self.store, Scratch):
+            self.pace = Pace(found, self.stage.cost)
+        elif found.steps == 1:
+            self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
+        return found.steps, found.scores
+
+    def finish(self) -> dict[str, Any]:
+        """Check what must not have changed, and write the selected weights; all ranks end up with them."""
+        for name, digest in hash_modules(self.stage.frozen()).items():
+            if digest != self.frozen[name]:
+                raise RuntimeError(f"{self.stage.name} changed {name}, which it must leave as it is.")
+        self.learner.rounded()  # by all ranks, if no score has asked for it: a loss may need the others
+        if self.n_steps != self.plan.steps:
+            dataclasses.replace(self.plan, steps=self.n_steps).write(self.store.root)
+        ask_rank_zero(self._write_result)
+        return load_result(self.stage, self.store)
+
+    def _write_result(self) -> int:
+        if self.settings.select == "best" and self.best is None:
+            self.store.say(f"{self.stage.name}: no score on valid was finite; the last weights are used.")
+        best = self.best if self.settings.select == "best" else None
+        if best is not None:
+            restore(self.stage.saved(), self.store.read(BEST).weights, f"{self.stage.name}/{BEST}")
+        round_all(self.learner.rounded())
+        write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
+        return self.n_steps
+
+    def _seconds(self) -> float:
+        return round(self.seconds_before + planning.clock() - self.begun, 3)
+
+    def whereabouts(self) -> str:
+        return f"at step {self.done + 1:,}. Last checkpoint: {self.store.latest() or 'none'}."
+
+    def close(self) -> None:
+        self.learner.close()

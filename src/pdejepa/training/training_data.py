@@ -1,0 +1,93 @@
+"""The data of a training, resident on the device: normalised fields, parameters, statistics, and a hash of it all.
+
+Letters: n trajectories, T frames, C channels, P parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pdejepa.core.errors import DataError
+from pdejepa.models.amplitude import at_unit_amplitude
+from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
+from pdejepa.systems import System
+
+
+@dataclass
+class TrainingData:
+    """Fields (n,T,C,*grid) float32, normalised with the statistics of train, and xi (n,P) float64, per split.
+
+    At unit amplitude both are those of the divided fields.
+    """
+
+    system: System
+    fields: dict[str, Tensor]
+    xi: dict[str, Tensor]
+    statistics: Statistics
+    hash: str
+
+    @property
+    def n_frames(self) -> int:
+        return self.fields["train"].shape[1]
+
+    def n(self, split: str) -> int:
+        return len(self.fields[split])
+
+
+def normalised(
+    system: System,
+    fields: dict[str, Tensor],
+    xi: dict[str, Tensor],
+    digest: str,
+    coordinate: Literal["linear", "log"] = "linear",
+    amplitude: Literal["as_is", "unit"] = "as_is",
+) -> TrainingData:
+    """Physical fields and parameters of several splits, normalised in place with the statistics of train."""
+    for split, values in fields.items():
+        _check(values, split)
+    ranges = parameter_ranges(system, xi["train"])
+    if amplitude == "unit":
+        xi = _to_unit(system, fields, xi)
+    statistics = fit_statistics(system, fields["train"], xi["train"], coordinate)
+    if amplitude == "unit":
+        statistics = replace(statistics, ranges=ranges, unit_ranges=statistics.ranges)
+    mean, std = statistics.moments(system.ndim, fields["train"].device)
+    for values in fields.values():
+        values.sub_(mean).div_(std)
+    return TrainingData(system, fields, xi, statistics, digest)
+
+
+def _to_unit(system: System, fields: dict[str, Tensor], xi: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Divide fields in place by their size; their new parameters."""
+    found = {}
+    for split, values in fields.items():
+        size, found[split] = at_unit_amplitude(system, values, xi[split])
+        values.div_(size)
+    return found
+
+
+def _check(fields: Tensor, split: str) -> None:
+    bad = torch.cat([~torch.isfinite(part).flatten(1).all(1) for part in fields.split(256)])
+    if bool(bad.any()):
+        rows = bad.nonzero().flatten()[:5].tolist()
+        raise DataError(
+            f"{int(bad.sum())} trajectories of {split} contain values that are not finite, e.g. {rows}. "
+            "Check the data with: pdejepa audit DIR"
+        )
+
+
+def content_hash(system: System, counts: dict[str, int], fields: dict[str, Tensor], xi: dict[str, Tensor]) -> str:
+    """A hash of the settings, all parameters, and at most 64 trajectories of every split."""
+    settings = {"system": system.name, "counts": counts, **asdict(system)}
+    result = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for split in counts:
+        result.update(xi[split].cpu().contiguous().numpy().tobytes())
+        every = max(1, len(fields[split]) // 64)
+        result.update(fields[split][::every].cpu().contiguous().numpy().tobytes())
+    return result.hexdigest()

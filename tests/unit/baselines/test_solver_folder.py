@@ -1,0 +1,103 @@
+"""Solvers on disk: what is damaged, foreign or impossible is refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pdejepa
+from pdejepa import baselines
+from pdejepa.baselines import solver_folder
+from pdejepa.baselines.blocks.avit import Avit
+from pdejepa.baselines.fno import Fno
+from pdejepa.baselines.mpp import Mpp
+from pdejepa.core.errors import CheckpointError, ConfigError
+from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.studies.compare.competitors import MethodEntry
+from tests.unit.baselines.token_solvers import rough, shaken, task_of
+from tests.unit.forecast import tiny
+from tests.unit.scripts import ROOT
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    task = task_of("combined", 64)
+    solver_folder.save(shaken(Fno(Fno.recipe("tiny", task).model, task)), tmp_path / "run" / "model", "tiny")
+    return tmp_path / "run"
+
+
+def test_a_run_or_its_model(folder: Path) -> None:
+    u = rough("combined", 2, 2, 64)
+    runs = [baselines.load(place, "cpu").rollout(u, {}, 2) for place in (folder, folder / "model")]
+    assert torch.equal(*runs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"format": "another"}, '"format" must be "pdejepa-solver"'),
+        ({"solver": "nobody"}, "There is no solver 'nobody'"),
+        ({"system": "nothing"}, "nothing"),
+        ({"model": {"width": 12, "modes": 4, "depth": 3, "history": 2, "rolled": 1}}, "spectral"),
+        ({"model": {"width": 10**9, "modes": 4, "depth": 2, "history": 2, "rolled": 1}}, "solver"),
+        ({"model": {"wide": 1}}, "wide"),
+        ({"statistics": {}}, "statistics"),
+        ({"weights_sha256": "0" * 64}, "its hash is not the one in config.json"),
+        ({"n_environments": "many"}, "n_environments"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], why: str, folder: Path) -> None:
+    path = folder / "model" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(CheckpointError, match=why):
+        baselines.load(folder, "cpu")
+
+
+def test_an_unknown_recipe_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    task = task_of("combined", 64)
+    with pytest.raises(ConfigError, match="There is no recipe 'fats', did you mean 'fast'"):
+        solver_folder.save(Fno(Fno.recipe("tiny", task).model, task), tmp_path / "new", "fats")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[1", b"[]", None])
+def test_damage_is_named(content: bytes | None, folder: Path) -> None:
+    path = folder / "model" / "config.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=str(path)):
+        baselines.load(folder, "cpu")
+
+
+def test_a_solver_is_no_model_of_ours_and_the_other_way_round(folder: Path, tmp_path: Path) -> None:
+    for place in (folder, folder / "model"):
+        with pytest.raises(CheckpointError, match=r"does not describe a model.*solvers: pdejepa\.baselines\.load"):
+            pdejepa.load(place, "cpu")
+    entry, model = MethodEntry("combined", "tiny", 0), tiny.forecaster("combined").surrogate
+    entry.model = model
+    entry.save(tmp_path / "ours" / "model")
+    assert isinstance(pdejepa.load(tmp_path / "ours" / "model", "cpu"), Forecaster)
+    with pytest.raises(CheckpointError, match=r"Models: pdejepa\.load"):
+        baselines.load(tmp_path / "ours", "cpu")
+
+
+def test_the_examples_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, official = re.findall(r"```python\n(.*?)```", (ROOT / "docs/solvers.md").read_text(), re.DOTALL)
+    for long, short in (('"fast"', '"tiny"'), ("1000", "10"), ("50}", "10}"), ('"seconds", 180', '"steps", 2')):
+        assert long in code
+        code = code.replace(long, short)
+    told: dict[str, Any] = {}
+    exec(code, told)
+    assert told["answer"].fields.shape == (4, 14, 1, 256)
+    assert (tmp_path / "solvers/unisolver/config.json").exists()
+    theirs = Avit(Mpp.recipe("tiny", told["data"].task).model, 12, (256, 16), (True, False))
+    torch.save(theirs.state_dict(), tmp_path / "mpp_avit_b.pt")
+    exec(official.replace('"paper"', '"tiny"').replace("1000", "2"), told)
+    assert (tmp_path / "runs/mpp/solver.json").exists()
