@@ -23,10 +23,10 @@ from pdejepa.stages.base import Batch
 from pdejepa.stages.common import Place
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.resume import choose_trained
+from tests.gpu import needs_cuda
 from tests.unit.baselines.token_solvers import shaken
 
 pytestmark = pytest.mark.slow
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CPU, N_ROWS = torch.device("cpu"), 4
 Found = tuple[Batch, Tensor, Tensor]
 

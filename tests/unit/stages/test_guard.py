@@ -19,8 +19,7 @@ from pdejepa.stages.run import read_lines
 from pdejepa.stages.settings import OptimiserConfig
 from pdejepa.stages.weights import gather
 from tests.faults.training import SETTINGS, Toy, result, settings, train
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+from tests.gpu import needs_cuda
 
 
 def spoil_loss(stage: Toy) -> None:

@@ -16,9 +16,9 @@ from pdejepa.stages.optim import build_optimiser
 from pdejepa.stages.record import Gradients
 from pdejepa.stages.resume import choose_trained
 from pdejepa.stages.train import BUILD
+from tests.gpu import needs_cuda
 from tests.unit.stages.method import CPU, small_config
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CUDA = torch.device("cuda")
 
 
