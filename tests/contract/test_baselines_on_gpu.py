@@ -18,9 +18,10 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.stage import Place
+from tests.gpu import needs_cuda
 from tests.unit.baselines.token_solvers import shaken
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+pytestmark = needs_cuda
 PLACES = ("combined", "gray_scott")
 CARDS = {name: baselines.get(name).card for name in baselines.NAMES}
 STEPPING = [name for name, card in CARDS.items() if card.is_forecaster and not card.is_stochastic]

@@ -22,10 +22,10 @@ from pdejepa.models.blocks import compile_blocks
 from pdejepa.training.cuda_graph import Gradients
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.stage import Batch, Place
+from tests.gpu import needs_cuda
 from tests.unit.baselines.token_solvers import shaken
 
 pytestmark = pytest.mark.slow
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CPU, N_ROWS = torch.device("cpu"), 4
 Found = tuple[Batch, Tensor, Tensor]
 

@@ -16,8 +16,7 @@ import pytest
 
 from pdejepa.app.cli import main
 from pdejepa.core.files import Manifest
-from pdejepa.data.audit import physics_checks
-from pdejepa.data.audit.auditor import AuditConfig, audit
+from pdejepa.data.audit.auditor import AuditConfig, audit, physics_checks
 from pdejepa.data.audit.findings import JSON_NAME, TEXT_NAME, Report
 from pdejepa.systems.advection import Advection
 from pdejepa.systems.structure import Check, Reference

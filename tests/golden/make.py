@@ -1,4 +1,4 @@
-"""Make golden records anew: python -m tests.golden.make stages solvers forecasts errors data
+"""Make golden records anew: python -m tests.golden.make stages solvers forecasts errors data compiled_parts
 
 Only in a commit that says which numbers move, and why.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from pdejepa import baselines, systems
 from pdejepa.app.cli import main
 from tests.golden import made
+from tests.golden.compiled import compiled_parts
 from tests.golden.made import Record
 
 
@@ -48,8 +50,18 @@ def data() -> Record:
     return found
 
 
-KINDS = {function.__name__: function for function in (stages, solvers, forecasts, errors, data)}
+MAKERS: dict[str, Callable[[], Record]] = {
+    "stages": stages,
+    "solvers": solvers,
+    "forecasts": forecasts,
+    "errors": errors,
+    "data": data,
+    "compiled_parts": compiled_parts,
+}
 
 if __name__ == "__main__":
-    for kind in sys.argv[1:] or KINDS:
-        made.write(kind, KINDS[kind]())
+    unknown = [name for name in sys.argv[1:] if name not in MAKERS]
+    if unknown:
+        sys.exit(f"Unknown: {', '.join(unknown)}. Choose of {', '.join(MAKERS)}.")
+    for name in sys.argv[1:] or MAKERS:
+        made.write(name, MAKERS[name]())

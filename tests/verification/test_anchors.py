@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pdejepa import systems
+from tests.gpu import needs_cuda
 from tests.verification.geometry import mean_turning_angle, repeat_first_error, turning_angles
 
 pytestmark = pytest.mark.verification
@@ -100,7 +101,7 @@ def test_vorticity_stencil_approaches_the_same_angle() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="512 x 512 points want a GPU")
+@needs_cuda
 def test_vorticity_turns_by_31_degrees_at_full_size() -> None:
     together = stratified_flows(systems.get("vorticity"), 120, device="cuda")
     assert mean_turning_angle(together)[0] == pytest.approx(31.0, abs=1.0)

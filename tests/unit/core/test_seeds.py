@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.seeds import Draws, derive_key, philox
+from tests.gpu import needs_cuda
 
 KNOWN_ANSWERS = [  # counter, key, output of Philox 4x32-10, from the test vectors of the generator's authors
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -122,7 +123,7 @@ def test_complex_normal_moments() -> None:
         assert float(part.pow(4).mean() / part.pow(2).mean() ** 2) == pytest.approx(3.0, abs=0.1)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@needs_cuda
 def test_gpu_draws_the_same_bits() -> None:
     here, there = draws(), draws(device=torch.device("cuda"))
     assert torch.equal(here.uniform(33), there.uniform(33).cpu())

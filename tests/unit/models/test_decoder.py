@@ -15,6 +15,7 @@ from pdejepa.models import decoder as module
 from pdejepa.models.config import DecoderConfig
 from pdejepa.models.decoder import Conv3, Decoder, ResidualBlock, Upsample
 from pdejepa.models.patches import PatchGrid
+from tests.gpu import needs_cuda
 
 WIDTH, CHANNELS = 12, 2
 LINE = PatchGrid((40,), 4, (True,))
@@ -240,7 +241,7 @@ def test_large_maps_are_made_in_pieces(style: str, perturb: Callable, monkeypatc
 
 
 @torch.no_grad()
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@needs_cuda
 @pytest.mark.parametrize("widths", [(96, 64, 48), (192, 128, 96)])
 def test_large_maps_on_a_gpu(widths: tuple[int, ...], perturb: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """120 trajectories of 14 frames at once give what four at a time give, in true float32."""

@@ -16,9 +16,9 @@ from pdejepa.training.cuda_graph import Gradients
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.stage import Batch, Place
+from tests.gpu import needs_cuda
 from tests.unit.method.small_run import CPU, small_config
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CUDA = torch.device("cuda")
 
 

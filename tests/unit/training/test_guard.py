@@ -19,8 +19,7 @@ from pdejepa.training.metrics_log import read_lines
 from pdejepa.training.settings import OptimiserConfig
 from pdejepa.training.stage import Batch
 from tests.faults.training import SETTINGS, Toy, result, settings, train
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+from tests.gpu import needs_cuda
 
 
 def spoil_loss(stage: Toy) -> None:

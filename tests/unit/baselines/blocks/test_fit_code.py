@@ -12,9 +12,8 @@ from pdejepa.baselines.blocks.fit_code import descend, fit_code
 from pdejepa.baselines.blocks.hypernetworks import Code
 from pdejepa.core.device import full_precision
 from pdejepa.training.cuda_graph import Gradients
+from tests.gpu import needs_cuda
 from tests.unit.baselines.token_solvers import rough, shaken, task_of
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 def test_steps_are_those_of_adam() -> None:
