@@ -11,7 +11,7 @@ Polishing moves field and decoder and leaves the encoder, so the latents of roll
 polished model only the forecast counts, the rest tells how far it has gone.
 
     python benchmarks/limits.py RUN/model-four-stages RUN/model --n 120 --out results/limits-cpu.json
-    python benchmarks/tables.py docs/lab.md
+    python benchmarks/tables.py lab/*.md
 """
 
 from __future__ import annotations

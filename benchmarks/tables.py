@@ -1,6 +1,6 @@
 """Write result files into documents, between a pair of marks that names the file.
 
-    python benchmarks/tables.py docs/lab.md
+    python benchmarks/tables.py lab/*.md
 
 A document holds `<!-- table: results/generate-h200.json -->` ... `<!-- end -->`; what stands between them is replaced.
 The name may be one or more patterns (`results/*-tiny-s0.json`): all files that fit make one table, in the order of the
