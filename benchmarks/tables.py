@@ -4,8 +4,8 @@
 
 A document holds `<!-- table: results/generate-h200.json -->` ... `<!-- end -->`; what stands between them is replaced.
 The name may be one or more patterns (`results/*-tiny-s0.json`): all files that fit make one table, in the order of the
-patterns and by name within a pattern.  Records in `lab/data/levers` are of one study, whose trainings are told apart by
-the names of their files.
+patterns and by name within a pattern.  Records in `lab/data/levers` and `lab/data/levers-...` are of one study, whose
+trainings are told apart by the names of their files.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def table(pattern: str) -> str:
     reports = [json.loads(path.read_text()) for path in paths]
     if not reports:
         raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
-    if paths[0].parent.name == "levers":
+    if paths[0].parent.name.startswith("levers"):
         return change_table({path.stem: report for path, report in zip(paths, reports, strict=True)})
     if "errors" in reports[0]:
         return error_table(reports)
