@@ -1,10 +1,11 @@
 """Write result files into documents, between a pair of marks that names the file.
 
-    python benchmarks/tables.py docs/lab.md
+    python benchmarks/tables.py lab/*.md
 
 A document holds `<!-- table: results/generate-h200.json -->` ... `<!-- end -->`; what stands between them is replaced.
-The name may be a pattern (`results/*-tiny-s0.json`): all files that fit make one table.  Records in `results/levers`
-are of one study, whose trainings are told apart by the names of their files.
+The name may be one or more patterns (`results/*-tiny-s0.json`): all files that fit make one table, in the order of the
+patterns and by name within a pattern.  Records in `lab/data/levers` and `lab/data/levers-...` are of one study, whose
+trainings are told apart by the names of their files.
 """
 
 from __future__ import annotations
@@ -171,11 +172,11 @@ def limit_table(report: dict[str, Any]) -> str:
 
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
-    paths = sorted({path for part in pattern.split() for path in Path().glob(part)})
+    paths = list(dict.fromkeys(path for part in pattern.split() for path in sorted(Path().glob(part))))
     reports = [json.loads(path.read_text()) for path in paths]
     if not reports:
         raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
-    if paths[0].parent.name == "levers":
+    if paths[0].parent.name.startswith("levers"):
         return change_table({path.stem: report for path, report in zip(paths, reports, strict=True)})
     if "errors" in reports[0]:
         return error_table(reports)

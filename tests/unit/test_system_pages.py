@@ -19,7 +19,7 @@ Printed = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return load_script("docs/make_systems.py", "draw_systems")
+    return load_script("tools/make_systems.py", "draw_systems")
 
 
 @pytest.mark.parametrize("name", systems.NAMES)
@@ -27,7 +27,7 @@ def test_pages_are_up_to_date(name: str, script: ModuleType) -> None:
     if not script.RESULTS.is_dir():
         pytest.skip("the results are not part of this copy")
     path = script.PAGES / f"{name}.md"
-    assert path.read_text("utf-8") == script.page(name), "run: python docs/make_systems.py"
+    assert path.read_text("utf-8") == script.page(name), "run: python tools/make_systems.py"
 
 
 @pytest.mark.parametrize("name", systems.NAMES)

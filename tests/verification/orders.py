@@ -8,7 +8,7 @@ block.  The claim must hold, and the same assertion must fail under the mutant; 
     Spectral()   faster than any power  the slope grows as h falls, down to a floor
     Exact(e)     no discretisation      every error is below e
 
-`test_orders.py` runs the catalogue in `studies.py`; `docs/make_orders.py` writes the same numbers into a page.
+`test_orders.py` runs the catalogue in `studies.py`; `tools/make_orders.py` writes the same numbers into a page.
 """
 
 from __future__ import annotations

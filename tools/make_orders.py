@@ -1,6 +1,6 @@
 """Measure every claim about accuracy and write the table to docs/verification.md.
 
-    python docs/make_orders.py [--check]
+    python tools/make_orders.py [--check]
 
 The numbers come from the same studies as `pytest -m verification`; nothing in the table is typed.  `--check` writes
 nothing and fails if a claim does not hold or a mutant survives.
@@ -21,7 +21,7 @@ from tests.verification.studies import STUDIES  # noqa: E402
 INTRODUCTION = """\
 # Measured orders of accuracy
 
-*This page is written by `python docs/make_orders.py`; `pytest -m verification -s` prints the same table.*
+*This page is written by `python tools/make_orders.py`; `pytest -m verification -s` prints the same table.*
 
 Every solver is measured in float64 against something independent of it: an exact solution, or SciPy's DOP853 at a
 relative tolerance of 1e-12 on the same semi-discrete equations, written a second time in NumPy. "Measured" is the
@@ -80,7 +80,7 @@ def main() -> int:
         print("\n".join(faults), file=sys.stderr)
         return 1
     if not only_check:
-        page = Path(__file__).with_name("verification.md")
+        page = ROOT / "docs" / "verification.md"
         page.write_text("\n".join((INTRODUCTION, *markdown_table(rows), AFTER)), encoding="utf-8")
         print(f"Wrote {page.relative_to(ROOT)}.")
     return 0

@@ -1,14 +1,14 @@
 """How large should the networks be?  Error against seconds of training, for several sizes of the same recipe.
 
-    python benchmarks/sizes.py combined --seconds 110 45 --device cuda --out results/sizes-h200.json --plot sizes.png
-    python benchmarks/sizes.py combined --recipe tiny --factors 0.5 1 --seconds 20 --device cpu --set counts.train=2000
+    python lab/scripts/sizes.py combined --seconds 110 45 --device cuda --out results/sizes-h200.json --plot sizes.png
+    python lab/scripts/sizes.py combined --recipe tiny --factors 0.5 1 --seconds 20 --device cpu --set counts.train=2000
 
 A size is a factor of all widths; depths, heads, data, rates and the share of every stage in the seconds stay.  Seconds
 are those of training steps: compiling and recording, which take about as long for every size, are given beside them.
 Every training is judged twice: after its four stages, and, where the recipe polishes, at its end.  What the file holds
 already is kept, so the same command goes on with what is missing.
 
-    python benchmarks/sizes.py combined --redraw results/sizes-h200.json --plot docs/pictures/sizes_h200.png
+    python lab/scripts/sizes.py combined --redraw results/sizes-h200.json --plot docs/pictures/sizes_h200.png
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from tables import size_table
 
 from pdejepa import systems

@@ -1,6 +1,6 @@
 """Draw docs/pictures/nine_systems.png: one test trajectory of every system.
 
-    python docs/make_pictures.py
+    python tools/make_pictures.py
 
 1-D systems as space-time images (time upwards), 2-D systems as three frames of their first channel.  The flows are
 simulated on coarser grids than the data: 128 x 128.
@@ -18,7 +18,7 @@ from pdejepa.core.files import write_aside
 from pdejepa.draw.colours import scale_of
 from pdejepa.draw.panels import LARGE, SMALL, draw_mesh, draw_plane, new_figure
 
-OUT = Path(__file__).parent / "pictures" / "nine_systems.png"
+OUT = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "nine_systems.png"
 INDEX = {"burgers": 7, "combined": 3, "heterns": 1}  # test trajectories that show what the system can do
 
 

@@ -1,6 +1,6 @@
 """Write docs/systems/<name>.md and docs/pictures/systems/<name>.png for every system.
 
-    python docs/make_systems.py [--check] [--no-pictures]
+    python tools/make_systems.py [--check] [--no-pictures]
 
 Nothing in the pages is typed by hand: equations, ranges, splits, structure and solver are what the systems declare (the
 same that `pdejepa systems NAME` prints), sizes come from the recipes, claims of accuracy from the catalogue behind
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from draw_systems import drawn, picture, shown  # noqa: E402
 
@@ -47,7 +47,7 @@ def page(name: str) -> str:
     system = systems.get(name)
     one = describe(system)
     parts = (
-        f"# {one['title']}\n\n*This page is written by `python docs/make_systems.py` from what the code declares.*",
+        f"# {one['title']}\n\n*This page is written by `python tools/make_systems.py` from what the code declares.*",
         f"    {one['equation']}",
         one["docstring"],
         f"What one sees: {one['expect']}.",
@@ -259,7 +259,7 @@ def main() -> int:
     old = outdated()
     if args.check:
         for path in old:
-            print(f"{path.relative_to(ROOT)} is out of date; run python docs/make_systems.py", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date; run python tools/make_systems.py", file=sys.stderr)
         return int(bool(old))
     for path in old:
         write_text(path, page(path.stem))

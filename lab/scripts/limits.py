@@ -10,8 +10,8 @@ Fields: relative L2 over frames and space, mean over channels and trajectories, 
 Polishing moves field and decoder and leaves the encoder, so the latents of rollouts leave those of true frames: of a
 polished model only the forecast counts, the rest tells how far it has gone.
 
-    python benchmarks/limits.py RUN/model-four-stages RUN/model --n 120 --out results/limits-cpu.json
-    python benchmarks/tables.py docs/lab.md
+    python lab/scripts/limits.py RUN/model-four-stages RUN/model --n 120 --out results/limits-cpu.json
+    python benchmarks/tables.py lab/*.md
 """
 
 from __future__ import annotations
