@@ -126,7 +126,7 @@ def _moves(system: System, n: int) -> tuple[Move, Move]:
         return _to(n, 2), lambda u: _sampled(_block_means(u, fine, fine // stored), stored)
     if system.name == "heterns":
         return _to(n, 2), lambda u: _sampled(u, stored)
-    if all(system.structure.periodic_axes):
+    if all(system.problem.periodic_axes):
         return _to(n, system.ndim), _to(stored, system.ndim)
     return _between(system, stored, n), _between(system, n, stored)
 

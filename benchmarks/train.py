@@ -53,7 +53,7 @@ class Runner:
 
     def __init__(self, config: RunConfig, name: str, data: TrainingData, device: torch.device) -> None:
         torch.manual_seed(0)
-        model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history).to(device)
+        model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history).to(device)
         self.device, self.precision = device, config.precision
         self.stage: MethodStage = BUILD[name](config, data, model, Place(device))
         if device.type == "cuda" and config.compile:

@@ -199,7 +199,7 @@ def _model(config: RunConfig) -> Surrogate:
     ranges = {p.name: p.train for p in system.parameters}
     statistics = Statistics(ones, ones, ranges, dict(zip(fitted.names, pairs, strict=True)))
     with torch.device("meta"):
-        return Surrogate(system, config.model, config.variant, statistics, config.history)
+        return Surrogate(system.problem, config.model, config.variant, statistics, config.history)
 
 
 def _budget(budget: Budget) -> str:

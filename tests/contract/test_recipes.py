@@ -36,7 +36,7 @@ def build(config: RunConfig) -> Surrogate:
     _, xi = system.sample("train", range(4))
     statistics = fit_statistics(system, torch.randn(4, 1, len(system.fields), *[2] * system.ndim), xi)
     with torch.device("meta"):
-        return Surrogate(system, config.model, config.variant, statistics, config.history)
+        return Surrogate(system.problem, config.model, config.variant, statistics, config.history)
 
 
 def size(module: torch.nn.Module | None) -> int:
@@ -97,7 +97,7 @@ def test_published_recipes_take_two_steps(name: str) -> None:
     config = dataclasses.replace(config, size="tiny", switches=switches, counts={"train": 1, "valid": 1})
     cpu = torch.device("cpu")
     data = load_data(config, cpu, show=False)
-    model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
+    model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
     for stage_name in FOUR:
         stage = BUILD[stage_name](config, data, model, Place(cpu))
         stage.data.fields = {"train": data.fields["train"]}  # no score is taken, so valid needs no latents

@@ -550,8 +550,9 @@ def test_structure_is_complete_and_consistent(name: str) -> None:
     u, xi = system.sample("train", range(3), dtype=torch.float64)
     if system.n_rhs != u.shape[1]:
         u = torch.cat((u, 0.5 * u), 1)
-    assert len(structure.periodic_axes) == system.ndim
-    assert (structure.padding == "circular") == all(structure.periodic_axes)
+    problem = system.problem
+    assert len(problem.periodic_axes) == system.ndim
+    assert (problem.padding == "circular") == all(problem.periodic_axes)
     assert system.operators(u).shape == (3, len(structure.terms), *u.shape[1:])
     assert system.shared(u).shape == u.shape
     assert bool((system.shared(u) == 0).all()) or structure.has_shared

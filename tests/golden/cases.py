@@ -43,7 +43,7 @@ def method_stage(name: str, system: str, *words: str) -> MethodStage:
     config, own = small_config(system, *words), data(system)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Surrogate(own.system, config.model, config.variant, own.statistics, config.history)
+        model = Surrogate(own.problem, config.model, config.variant, own.statistics, config.history)
         stage = BUILD[name](config, own, model, Place(CPU))
     choose_trained(stage)
     return stage

@@ -39,7 +39,7 @@ def train_all(folder: str, averages: bool) -> None:
     data = load_data(config, CPU, show=False)
     for name, kind in BUILD.items():
         torch.manual_seed(0)
-        model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
+        model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
         stage = kind(config, data, model, Place(CPU, rank, world))
         run_stage(stage, Path(folder) / name, Context(rank=rank, world=world, shown="nothing"))
         agree([0])  # nobody runs ahead of what the first rank writes

@@ -56,7 +56,7 @@ def test_every_split_opens_and_returns_our_values(name: str, tiny_datasets: Make
             np.testing.assert_array_equal(item["output_fields"].numpy(), expected)
             xi = np.array([*ours.xi.values(), *system.constants.values()], dtype=np.float32)
             np.testing.assert_array_equal(item["constant_scalars"].numpy(), xi)
-            codes = [[CODES[periodic]] * 2 for periodic in system.structure.periodic_axes]
+            codes = [[CODES[periodic]] * 2 for periodic in system.problem.periodic_axes]
             np.testing.assert_array_equal(item["boundary_conditions"].numpy(), codes)
             mesh = np.stack(np.meshgrid(*ours.axes.values(), indexing="ij"), -1).astype(np.float32)
             np.testing.assert_array_equal(item["space_grid"].numpy(), mesh)

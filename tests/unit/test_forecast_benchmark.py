@@ -103,7 +103,7 @@ def test_smooth_frames_survive_the_coarse_grid(name: str, coarser: ModuleType) -
     system = small(name)
     fine = coarser.grid_of(system)
     angle = 2 * torch.pi * torch.arange(fine, dtype=torch.float64) / fine
-    wave = torch.sin(angle + 0.3) if all(system.structure.periodic_axes) else torch.cos(angle * 0.4 + 0.3)
+    wave = torch.sin(angle + 0.3) if all(system.problem.periodic_axes) else torch.cos(angle * 0.4 + 0.3)
     frame = wave if system.ndim == 1 else wave[:, None] * wave.flip(0)
     state = frame.expand(1, len(system.fields), *frame.shape)
     if name == "wave_b":

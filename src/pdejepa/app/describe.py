@@ -9,7 +9,8 @@ from typing import Any
 
 from pdejepa.systems import System
 from pdejepa.systems.base import SteppedSystem
-from pdejepa.systems.structure import SIZES, Parameter, Split, Term
+from pdejepa.systems.problem import Parameter, Term
+from pdejepa.systems.structure import SIZES, Split
 
 
 def describe(system: System) -> dict[str, Any]:
@@ -40,7 +41,8 @@ def describe(system: System) -> dict[str, Any]:
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     values = dataclasses.asdict(parameter)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {**plain, "ood": parameter.ood_text}
 
 
 def _split(split: Split) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def _split(split: Split) -> dict[str, Any]:
 
 def _axes(system: System) -> list[dict[str, Any]]:
     found = []
-    for (name, nodes), is_periodic in zip(system.axes.items(), system.structure.periodic_axes, strict=True):
+    for (name, nodes), is_periodic in zip(system.axes.items(), system.problem.periodic_axes, strict=True):
         gaps = nodes.diff()
         is_uniform = bool(gaps.max() - gaps.min() < 1e-9 * gaps.max().abs())
         ends = "periodic" if is_periodic else "walls"
@@ -81,7 +83,7 @@ def _structure(system: System) -> dict[str, Any]:
     structure = system.structure
     plain = {f.name: getattr(structure, f.name) for f in dataclasses.fields(structure) if f.name != "terms"}
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-    return {**plain, "terms": [_term(term) for term in structure.terms]}
+    return {**plain, "padding": system.problem.padding, "terms": [_term(term) for term in structure.terms]}
 
 
 RULES = {

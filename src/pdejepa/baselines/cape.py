@@ -35,7 +35,7 @@ from pdejepa.baselines.blocks.fourier_layers import SpectralConv
 from pdejepa.baselines.blocks.hypernetworks import Coding, FourierNet, FourierShape
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
-from pdejepa.systems.structure import Parameter
+from pdejepa.systems.problem import Parameter
 from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
 from pdejepa.training.stage import Batch
 
@@ -103,9 +103,9 @@ class Cape(Baseline):
 
     def __init__(self, config: CapeConfig, task: Task) -> None:
         super().__init__(config, task)
-        ends = [p.train if spans_a_decade(p) else (1.0, math.e**2) for p in task.system.parameters]
+        ends = [p.train if spans_a_decade(p) else (1.0, math.e**2) for p in task.problem.parameters]
         low, high = torch.tensor(ends, dtype=torch.float64).log().unbind(1)
-        is_log = torch.tensor([spans_a_decade(p) for p in task.system.parameters])
+        is_log = torch.tensor([spans_a_decade(p) for p in task.problem.parameters])
         self.register_buffer("is_log", is_log, persistent=False)
         self.register_buffer("log_middle", (low + high) / 2, persistent=False)
         self.register_buffer("log_half", (high - low) / 2, persistent=False)

@@ -110,7 +110,7 @@ class Coda(Baseline):
 
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
-        is_flow, is_line, is_short = task.system.name in FLOWS, task.ndim == 1, name != "paper"
+        is_flow, is_line, is_short = task.problem.name in FLOWS, task.ndim == 1, name != "paper"
         model = CodaConfig(
             root="fourier" if is_flow else "conv",
             kernel=7 if is_line else 3,
@@ -127,7 +127,7 @@ class Coda(Baseline):
         factors = {"codes": 10.0} if is_short else {}
         batch = 8 if name == "tiny" else 32
         training = StageTraining(
-            budget=BUDGETS[name](N_STEPS * batch / task.system.split("train").n),
+            budget=BUDGETS[name](N_STEPS * batch / task.n_train),
             batch=batch,
             optimiser=OptimiserConfig(kind="adam", lr=1e-3, weight_decay=0.0, clip=1.0, factors=factors),
             schedule=ScheduleConfig(kind="cosine" if is_short else "constant", warmup=0.0),

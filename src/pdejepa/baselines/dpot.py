@@ -158,7 +158,7 @@ class Dpot(Baseline):
     def __init__(self, config: DpotConfig, task: Task) -> None:
         super().__init__(config, task)
         if task.n_channels > config.n_slots:
-            raise ConfigError(f"DPOT-S has {config.n_slots} slots for channels; {task.system.name} needs more.")
+            raise ConfigError(f"DPOT-S has {config.n_slots} slots for channels; {task.problem.name} needs more.")
         self.lift = lift_to_plane(task.grid, (config.size, config.size), "linear")
         self.net = DpotNet(config)
 

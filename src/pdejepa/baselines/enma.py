@@ -176,7 +176,7 @@ class Enma(Baseline):
             model, batch = dataclasses.replace(model, **plane), 64 if name == "paper" else 16  # type: ignore[arg-type]
         if name == "tiny":
             model, batch = EnmaConfig(4, 4, 2, 16, 5e-4, 24, 1, 2, 32, 16, 1, 4, 2, 2), 8
-        epochs = (500, 1000) if task.system.name == "vorticity" else (200, 300)
+        epochs = (500, 1000) if task.problem.name == "vorticity" else (200, 300)
         warmup = (0.05, 0.1) if name == "fast" else (0.01, 0.01)  # of a short training, to have as many steps
         autoencode = StageTraining(
             budget=BUDGETS[name](epochs[0]),

@@ -218,10 +218,10 @@ def _check_pair(solver: Baseline, recipe: Recipe, pool: Pool) -> None:
     name, own, data = solver.card.title, solver.task, pool.data
     if recipe.model != solver.config or [part.name for part in recipe.stages] != list(solver.card.stages):
         raise ConfigError(f"This {name} was not built with this recipe. Build it anew: build(kind, recipe, pool).")
-    if (own.system, own.statistics, own.n_environments) != (data.system, data.statistics, pool.task.n_environments):
+    if (own.problem, own.statistics, own.n_environments) != (data.problem, data.statistics, pool.task.n_environments):
         raise ConfigError(
-            f"This {name} was built for other data: its {own.system.name} has mean {own.statistics.mean} and spread "
-            f"{own.statistics.std} in {own.n_environments} environments, the {data.system.name} of the pool "
+            f"This {name} was built for other data: its {own.problem.name} has mean {own.statistics.mean} and spread "
+            f"{own.statistics.std} in {own.n_environments} environments, the {data.problem.name} of the pool "
             f"{data.statistics.mean}, {data.statistics.std} and {pool.task.n_environments}. Build it with this pool."
         )
 

@@ -65,11 +65,11 @@ class Fno(Baseline):
 
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
-        is_wave, is_tiny = task.system.name == "wave_2d", name == "tiny"
+        is_wave, is_tiny = task.problem.name == "wave_2d", name == "tiny"
         rate, warm, clip = (1e-4, 20, 1.0) if is_wave else (1e-3, 40, 1e4)
         training = StageTraining(
             budget=BUDGETS[name](N_EPOCHS),
-            batch=8 if is_tiny else 16 if task.system.name == "vorticity" else 32,
+            batch=8 if is_tiny else 16 if task.problem.name == "vorticity" else 32,
             optimiser=OptimiserConfig(kind="adam", lr=rate, betas=(0.9, 0.9), weight_decay=1e-6, clip=clip),
             schedule=ScheduleConfig(kind="cosine", warmup=warm / N_EPOCHS, start=1e-4, final=1e-8),
             n_scores=5,

@@ -67,7 +67,7 @@ class Geps(Baseline):
             model = GepsConfig(FourierShape(8, 4, 2, kernel=3, head=16), adapt_steps=2, adapt_rolled=2)
         training = StageTraining(
             budget=BUDGETS[name](20_000),
-            batch={"tiny": 8}.get(name, 256 if task.system.name == "heterns" else 64),
+            batch={"tiny": 8}.get(name, 256 if task.problem.name == "heterns" else 64),
             optimiser=OptimiserConfig(
                 kind="adam", lr=1e-3, betas=(0.9, 0.9), weight_decay=0.0, clip=1.0, factors={"codes": 10.0}
             ),

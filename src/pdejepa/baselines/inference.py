@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from pdejepa.baselines.baseline import Baseline
+from pdejepa.core.arrays import as_count
 from pdejepa.core.device import full_precision, without_new_code
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
-from pdejepa.systems import System
-from pdejepa.systems.arrays import as_count
-from pdejepa.systems.given import as_floats, as_floats64, trajectories
-from pdejepa.systems.parameters import check_columns
+from pdejepa.systems.inputs import as_floats, as_floats64, check_columns, trajectories
+from pdejepa.systems.problem import Problem
 
 FIELD_SPREADS = 100.0  # a value this many standard deviations from the mean of train counts as divergence
 
@@ -76,7 +75,7 @@ def encode(solver: Baseline, u: Any) -> Tensor:
     """Representations (B,T',N,D) of trajectories u (B,T,C,*grid) in physical units, for solvers that have any."""
     _check_solver(solver)
     device = solver.xi_mean.device
-    values = trajectories(solver.task.system, u).to(device)
+    values = trajectories(solver.task.problem, u).to(device)
     mean, std = solver.task.statistics.moments(solver.task.ndim, device)
     with torch.no_grad(), full_precision(device), without_new_code(device):
         return solver.encode((values - mean) / std)
@@ -110,38 +109,38 @@ def _check_solver(solver: Any) -> None:
 def _checked(solver: Baseline, u: Any, xi: Any, support: Any) -> dict[str, Tensor]:
     """u and, if they are given, xi and support in the types and shapes that solvers expect."""
     _check_solver(solver)
-    card, system = solver.card, solver.task.system
+    card, problem = solver.card, solver.task.problem
     if not card.is_forecaster:
         raise ConfigError(f"{card.title} makes representations only; it does not forecast.")
     if "xi" in card.reads:
         card.given("xi", xi)
     if "support" in card.reads:
         card.given("support", support)
-    found = {"u": trajectories(system, u, must_be_finite=False)}
+    found = {"u": trajectories(problem, u, must_be_finite=False)}
     if xi is not None:
-        found["xi"] = _checked_xi(system, xi, len(found["u"]))
+        found["xi"] = _checked_xi(problem, xi, len(found["u"]))
     if support is not None:
-        found["support"] = _checked_support(system, support, len(found["u"]))
+        found["support"] = _checked_support(problem, support, len(found["u"]))
     return found
 
 
-def _checked_xi(system: System, xi: Any, n_rows: int) -> Tensor:
+def _checked_xi(problem: Problem, xi: Any, n_rows: int) -> Tensor:
     """(B,P) float64."""
-    rows = as_floats64(system, xi)
-    check_columns(system.name, system.parameters, rows)
+    rows = as_floats64(problem, xi)
+    check_columns(problem, rows)
     if len(rows) != n_rows:
-        raise ParameterError(f"{system.name}: expected {n_rows} rows of parameters, one per state; got {len(rows)}.")
+        raise ParameterError(f"{problem.name}: expected {n_rows} rows of parameters, one per state; got {len(rows)}.")
     return rows
 
 
-def _checked_support(system: System, support: Any, n_rows: int) -> Tensor:
+def _checked_support(problem: Problem, support: Any, n_rows: int) -> Tensor:
     """(B,K,T,C,*grid) float32."""
-    values = as_floats(system, support, "the support")
-    shape, frame = tuple(values.shape), (len(system.fields), *system.grid)
+    values = as_floats(problem, support, "the support")
+    shape, frame = tuple(values.shape), (len(problem.fields), *problem.grid)
     if shape[3:] != frame or shape[0] != n_rows or shape[1] < 1 or shape[2] < 2:
         sizes = ", ".join(map(str, frame))
         raise DataError(
-            f"{system.name} expects the support as ({n_rows}, K, T, {sizes}), K = 1 or more trajectories of T = 2 or "
+            f"{problem.name} expects the support as ({n_rows}, K, T, {sizes}), K = 1 or more trajectories of T = 2 or "
             f"more frames for each of the {n_rows} rows, physical units; got {shape}."
         )
     return values

@@ -138,7 +138,7 @@ class LePde(Baseline):
 
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
-        system = task.system.name
+        system = task.problem.name
         is_tiny = name == "tiny"
         model = LePdeConfig(
             history=10 if system == "heterns" else 1,

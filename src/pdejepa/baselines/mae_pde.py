@@ -104,7 +104,7 @@ class MaePde(Baseline):
 
     def __init__(self, config: MaePdeConfig, task: Task) -> None:
         super().__init__(config, task)
-        patches = PatchGrid(task.grid, config.patch, task.system.structure.periodic_axes)
+        patches = PatchGrid(task.grid, config.patch, task.problem.periodic_axes)
         self.cut = Tubelets(patches)
         self.n_tokens = config.history * patches.n_tokens
         self.n_seen = self.n_tokens - int(config.masked * self.n_tokens)
@@ -139,7 +139,7 @@ class MaePde(Baseline):
         first = OptimiserConfig(lr=1e-3, betas=(0.9, 0.98), weight_decay=1e-4, clip=1.0)
         second = dataclasses.replace(first, lr=8e-4, betas=(0.9, 0.999))
         batch = 128 if task.ndim == 1 else 12
-        batch = {"paper": 96 if task.system.name == "combined" else batch, "fast": max(batch, 32), "tiny": 8}[name]
+        batch = {"paper": 96 if task.problem.name == "combined" else batch, "fast": max(batch, 32), "tiny": 8}[name]
         schedule = ScheduleConfig(kind="cosine", warmup=0.1)
 
         def stage(word: str, epochs: int, optimiser: OptimiserConfig) -> StageRecipe:
@@ -209,7 +209,7 @@ def _sizes(name: str, task: Task) -> MaePdeConfig:
         return MaePdeConfig(**sizes, fno_width=8, fno_depth=2, modes=4, condition=6)
     if task.ndim == 1:
         return MaePdeConfig()
-    if task.system.name == "gray_scott":
+    if task.problem.name == "gray_scott":
         return MaePdeConfig(patch=4, masked=0.9, modes=8)
     patch = max(8, min(task.grid) // 8) if name == "fast" else 8
     return MaePdeConfig(patch=patch, masked=0.9, modes=12)

@@ -60,7 +60,7 @@ class Mpp(Baseline):
 
     def __init__(self, config: AvitConfig, task: Task) -> None:
         super().__init__(config, task)
-        axes, grid = task.system.structure.periodic_axes, task.grid
+        axes, grid = task.problem.periodic_axes, task.grid
         self.lift: Lift = Repeat(PATCH) if task.ndim == 1 else Resize(grid, grid)
         plane, periodic = ((grid[0], PATCH), (axes[0], False)) if task.ndim == 1 else (grid, axes)
         self.net = Avit(config, task.n_channels, (plane[0], plane[1]), (periodic[0], periodic[1]))

@@ -46,11 +46,12 @@ class Pool:
         spread = xi.std(0, unbiased=False)
         table = self.siblings["train"]
         return Task(
-            system=self.data.system,
+            problem=self.data.problem,
             statistics=self.data.statistics,
             xi_mean=tuple(xi.mean(0).tolist()),
             xi_std=tuple(torch.where(spread > 0, spread, 1.0).tolist()),
             n_environments=len(table),
+            n_train=len(xi),
             has_support=table.shape[1] > 1,
         )
 
@@ -78,7 +79,7 @@ def build_pool(system: System, counts: dict[str, int], device: torch.device, see
         environment[split] = original.unique(return_inverse=True)[1]
         siblings[split] = sibling_table(environment[split])
     digest = content_hash(system, counts, fields, xi)
-    return Pool(normalised(system, fields, xi, digest), environment, siblings)
+    return Pool(normalised(system.problem, fields, xi, digest, system=system), environment, siblings)
 
 
 def check_splits(names: Collection[str]) -> None:

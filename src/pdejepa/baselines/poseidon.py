@@ -53,13 +53,13 @@ class Poseidon(Baseline):
 
     def __init__(self, config: ScotConfig, task: Task) -> None:
         super().__init__(config, task)
-        system, names = task.system, task.system.parameter_names
-        self.has_forcing = system.structure.forcing == "time"
-        hidden = forcing_parameters(system) if self.has_forcing else []
+        problem, names = task.problem, task.problem.parameter_names
+        self.has_forcing = problem.structure.forcing == "time"
+        hidden = forcing_parameters(problem) if self.has_forcing else []
         numbers = [number for number, name in enumerate(names) if name not in hidden]
         self.register_buffer("told", torch.tensor(numbers, device="cpu"), persistent=False)
         with torch.device("cpu"):  # numbers, wherever the weights are being made
-            self.first_time, gap = float(system.times[0]), float(system.times[1] - system.times[0])
+            self.first_time, gap = problem.times[0], problem.frame_gap
         factor = gap / torch.tensor(task.statistics.std, device="cpu").reshape(-1, *[1] * task.ndim)
         self.register_buffer("forcing_factor", factor, persistent=False)  # (C,1..)
         self.frame_gap = gap
@@ -115,7 +115,7 @@ class Poseidon(Baseline):
         parts = [channels, constant]
         if self.has_forcing:
             time = self.first_time + (frame + 0.5 * gap).double() * self.frame_gap  # (B,)
-            forcing = self.task.system.forcing(time, xi, u.double()) * self.forcing_factor
+            forcing = self.task.problem.forcing(time, xi, u.double()) * self.forcing_factor
             parts.append(self.lift(forcing.float()))
         lead = (gap.float() / (self.task.n_frames - 1))[:, None]  # (B,1)
         return self.lift.inverse(self.net(torch.cat(parts, 1), lead))

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,8 @@ from pdejepa.core.device import pick_device, single_precision
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import read_json, sha256_file, write_json
 from pdejepa.core.weights import check_match, gather, read_weights, restore, write_weights
+from pdejepa.forecast.header import problem_of
 from pdejepa.models.condition import Statistics
-from pdejepa.systems import build_system
 
 CONFIG, WEIGHTS, INSIDE = "config.json", "weights.safetensors", "model"
 FORMAT: Literal["pdejepa-solver"] = "pdejepa-solver"
@@ -45,15 +45,17 @@ class Saved:
     n_environments: int
     has_support: bool
     weights_sha256: str
+    problem: dict[str, Any] = field(default_factory=dict)  # empty in files of former versions
 
     def build(self, device: str = "cpu") -> Baseline:
         """The network with any weights; on `meta`, with none."""
         task = Task(
-            system=build_system(self.system, "paper", dict(self.switches)),
+            problem=problem_of(self.system, self.switches, self.problem),
             statistics=Statistics.from_dict(self.statistics),
             xi_mean=self.xi_mean,
             xi_std=self.xi_std,
             n_environments=self.n_environments,
+            n_train=1,  # decides epochs, of which a trained network knows nothing
             has_support=self.has_support,
         )
         kind = baselines.get(self.solver)
@@ -72,12 +74,13 @@ def save(solver: Baseline, folder: str | os.PathLike[str], recipe: str) -> None:
         "format": FORMAT,
         "solver": solver.card.name,
         "recipe": recipe,
-        "system": task.system.name,
-        "switches": asdict(task.system),
+        "system": task.problem.name,
+        "switches": task.problem.switches,
         "model": to_dict(solver.config),
         "statistics": task.statistics.to_dict(),
         **{key: getattr(task, key) for key in ("xi_mean", "xi_std", "n_environments", "has_support")},
         "weights_sha256": sha256_file(root / WEIGHTS),
+        "problem": to_dict(task.problem),
     }
     write_json(root / CONFIG, plain)
 

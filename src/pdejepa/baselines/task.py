@@ -8,57 +8,58 @@ from typing import Literal
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card
 from pdejepa.models.condition import Statistics
-from pdejepa.systems import System
+from pdejepa.systems.problem import Problem
 
 
 @dataclass(frozen=True)
 class Task:
-    """A system, and the statistics of a train split.  Solvers see standardised fields and physical parameters."""
+    """A problem, and the statistics of a train split.  Solvers see standardised fields and physical parameters."""
 
-    system: System
+    problem: Problem
     statistics: Statistics
     xi_mean: tuple[float, ...]
     xi_std: tuple[float, ...]
     n_environments: int
+    n_train: int  # trajectories of the train split
     has_support: bool  # whether environments hold two trajectories or more
 
     @property
     def grid(self) -> tuple[int, ...]:
-        return self.system.grid
+        return self.problem.grid
 
     @property
     def ndim(self) -> int:
-        return self.system.ndim
+        return self.problem.ndim
 
     @property
     def n_channels(self) -> int:
-        return len(self.system.fields)
+        return len(self.problem.fields)
 
     @property
     def n_frames(self) -> int:
-        return len(self.system.times)
+        return len(self.problem.times)
 
     @property
     def n_parameters(self) -> int:
-        return len(self.system.parameters)
+        return len(self.problem.parameters)
 
     @property
     def is_periodic(self) -> bool:
-        return all(self.system.structure.periodic_axes)
+        return all(self.problem.periodic_axes)
 
     @property
     def padding(self) -> Literal["circular", "zeros", "reflect"]:
-        return self.system.structure.padding
+        return self.problem.padding
 
     def check(self, card: Card) -> None:
         """Refuse a solver that needs what the data do not have."""
         if "support" in card.needs and not self.has_support:
             raise ConfigError(
                 f"{card.title} needs another trajectory of the same environment as context, but every environment of "
-                f"these {self.system.name} data holds one only. Use more trajectories per environment."
+                f"these {self.problem.name} data holds one only. Use more trajectories per environment."
             )
         if "environment" in card.needs and not self.has_support:
             raise ConfigError(
                 f"{card.title} learns one code per environment from several trajectories, but every environment of "
-                f"these {self.system.name} data holds one only. Use more trajectories per environment."
+                f"these {self.problem.name} data holds one only. Use more trajectories per environment."
             )

@@ -77,9 +77,9 @@ class UniSolver(Baseline):
 
     def __init__(self, config: UniSolverConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.patches = PatchGrid(task.grid, config.patch, task.system.structure.periodic_axes)
+        self.patches = PatchGrid(task.grid, config.patch, task.problem.periodic_axes)
         with torch.device("cpu"):  # tables have values even where a network is only counted
-            self.conditioner = Conditioner(task.system, task.statistics, self.patches, FieldConfig())
+            self.conditioner = Conditioner(task.problem, task.statistics, self.patches, FieldConfig())
             distances = reference_distances(task, config.reference)  # (R,*grid)
         n_points, width, c = self.patches.patch_points, config.width, config.width // 4
         centres = self.patches.split(distances).unflatten(-1, (-1, n_points)).mean(-1)  # (N,R)
@@ -103,7 +103,7 @@ class UniSolver(Baseline):
 
     @property
     def has_forcing(self) -> bool:
-        return self.task.system.structure.forcing != "none"
+        return self.task.problem.structure.forcing != "none"
 
     @classmethod
     def history_of(cls, config: UniSolverConfig) -> int:
@@ -111,7 +111,7 @@ class UniSolver(Baseline):
 
     @classmethod
     def make_recipe(cls, name: str, task: Task) -> Recipe:
-        is_heterns = task.system.name == "heterns" and name == "paper"
+        is_heterns = task.problem.name == "heterns" and name == "paper"
         training = StageTraining(
             budget=BUDGETS[name](301 * STEPS_PER_EPOCH if is_heterns else 100),
             batch=8 if name == "tiny" else 120 if is_heterns else 64,
@@ -185,19 +185,19 @@ def _sizes(name: str, task: Task) -> UniSolverConfig:
         return UniSolverConfig(patch=8, reference=2, depth=2, width=32, heads=2, hidden=48)
     if task.ndim == 1:
         return UniSolverConfig()
-    if task.system.name == "gray_scott":
+    if task.problem.name == "gray_scott":
         return UniSolverConfig(patch=2, reference=8, domain_share=0.25)
     plane = UniSolverConfig(patch=4, reference=4, domain_share=0.25)
     if name == "fast":
         return dataclasses.replace(plane, patch=4 * max(1, min(task.grid) // 64))
-    if task.system.name == "heterns":
+    if task.problem.name == "heterns":
         return dataclasses.replace(plane, depth=8, hidden=256, history=10, is_residual=False)
     return plane
 
 
 def reference_distances(task: Task, n: int) -> Tensor:
     """Distances (R,*grid) from every point to n points per axis, equally spaced; both axes scaled to [0, 1]."""
-    axes = [(axis - axis.min()) / (axis.max() - axis.min()) for axis in task.system.axes.values()]
+    axes = [(axis - axis.min()) / (axis.max() - axis.min()) for axis in task.problem.coordinates.values()]
     points = torch.stack(torch.meshgrid(*axes, indexing="ij"))  # (d,*grid)
     ticks = torch.meshgrid(*[torch.linspace(0, 1, n, dtype=torch.float64)] * task.ndim, indexing="ij")
     places = torch.stack(ticks).flatten(1).T.reshape(-1, task.ndim, *[1] * task.ndim)  # (R,d,1..)

@@ -63,7 +63,7 @@ class VideoMae(Baseline):
 
     def __init__(self, config: VideoMaeConfig, task: Task) -> None:
         super().__init__(config, task)
-        patches = PatchGrid(task.grid, config.patch, task.system.structure.periodic_axes)
+        patches = PatchGrid(task.grid, config.patch, task.problem.periodic_axes)
         self.cut = Tubelets(patches, config.tubelet)
         self.n_frames = min(config.n_frames, task.n_frames) // config.tubelet * config.tubelet
         self.n_times, self.n_sites = self.n_frames // config.tubelet, patches.n_tokens

@@ -196,7 +196,7 @@ class Zebra(Baseline):
     def make_recipe(cls, name: str, task: Task) -> Recipe:
         model = ZebraConfig()
         if task.ndim == 2:
-            width = 512 if task.system.name == "wave_2d" else 384
+            width = 512 if task.problem.name == "wave_2d" else 384
             widths = (128, 256, 512) if min(task.grid) <= 32 else (64, 128, 256, 512)
             model = ZebraConfig(widths, 16, code=16, n_codes=2048, largest_grid=64, width=width, hidden=4 * width)
         is_tiny = name == "tiny"

@@ -23,18 +23,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pdejepa.core.arrays import as_count
 from pdejepa.core.device import full_precision, pick_device, without_new_code
 from pdejepa.core.errors import ParameterError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast import request
+from pdejepa.forecast.header import system_of
 from pdejepa.forecast.interface import Card
 from pdejepa.forecast.locate import find_model
 from pdejepa.forecast.model_folder import load_surrogate
 from pdejepa.forecast.support import Support, judge, stronger, unlike
 from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.systems.arrays import as_count
-from pdejepa.systems.given import trajectories
+from pdejepa.systems import System
+from pdejepa.systems.inputs import trajectories
 
 CARD = Card(
     name="pdejepa",
@@ -100,16 +102,28 @@ class Forecaster:
     """A trained model ready to use.  `details` is the content of its config.json, `folder` where it came from."""
 
     def __init__(
-        self, surrogate: Surrogate, details: dict[str, Any], device: torch.device, folder: Path | None = None
+        self,
+        surrogate: Surrogate,
+        details: dict[str, Any],
+        device: torch.device,
+        folder: Path | None = None,
+        system: System | None = None,
     ) -> None:
         self.surrogate, self.details, self.device, self.folder = surrogate, details, device, folder
-        self.system = surrogate.system
+        self.problem, self._system = surrogate.problem, system
         self.takes_finer_steps = True  # where terms are stronger than in training; see `Surrogate.finer_steps`
+
+    @property
+    def system(self) -> System:
+        """The system that made the training data, with its solver and random laws."""
+        if self._system is None:
+            self._system = system_of(self.problem)
+        return self._system
 
     @property
     def n_frames(self) -> int:
         """Frames of a training trajectory, the observed ones included."""
-        return len(self.system.times)
+        return len(self.problem.times)
 
     @property
     def card(self) -> Card:
@@ -136,12 +150,12 @@ class Forecaster:
         The results are on the CPU if u0 was an array, else on its device.
         """
         began = time.perf_counter()
-        u = request.observed_frames(self.system, u0, self.surrogate.history)
-        rows = request.parameters(self.system, xi, named, forcing)
-        u, rows = request.match_rows(self.system, u, rows)
+        u = request.observed_frames(self.problem, u0, self.surrogate.history)
+        rows = request.parameters(self.problem, xi, named, forcing)
+        u, rows = request.match_rows(self.problem, u, rows)
         n_new = self._checked_frames(n_frames, u.shape[1])
-        start = float(self.system.times[0]) if t0 is None else _checked_time(t0)
-        field = request.forcing_field(self.system, forcing, len(rows), start, self.device)
+        start = float(self.problem.times[0]) if t0 is None else _checked_time(t0)
+        field = request.forcing_field(self.problem, forcing, len(rows), start, self.device)
         parts = []
         with torch.no_grad(), full_precision(self.device), without_new_code(self.device):
             for part in self._pieces(len(rows), u.shape[1] + n_new):
@@ -168,7 +182,7 @@ class Forecaster:
         """What is known of the environments of B rows: parameters xi (B,P), or by name.  It reads no trajectories."""
         if xi is None:
             raise ParameterError("This model is told parameters: adapt needs xi (B,P); trajectories do not replace it.")
-        return {"xi": request.parameters(self.system, xi, {}, None)}
+        return {"xi": request.parameters(self.problem, xi, {}, None)}
 
     def rollout(
         self, u_hist: Any, state: dict[str, Tensor], n_frames: int, generator: torch.Generator | None = None
@@ -179,11 +193,11 @@ class Forecaster:
         """
         if not isinstance(state, Mapping) or state.get("xi") is None:
             raise ParameterError(f"rollout needs the state that adapt returns; got {type(state).__name__} without xi.")
-        u = trajectories(self.system, u_hist)
+        u = trajectories(self.problem, u_hist)
         if as_count(n_frames) == 0:
-            return request.match_rows(self.system, u, state["xi"])[0][:, :0]
+            return request.match_rows(self.problem, u, state["xi"])[0][:, :0]
         n_used = min(u.shape[1], 2 if self.surrogate.is_second_order else 1)
-        t0 = float(self.system.times[0]) + self.surrogate.conditioner.frame_gap * (u.shape[1] - n_used)
+        t0 = float(self.problem.times[0]) + self.surrogate.conditioner.frame_gap * (u.shape[1] - n_used)
         return self.forecast(u[:, -n_used:], state["xi"], n_frames=n_frames, t0=t0).new
 
     def encode(self, u: Any) -> Tensor:
@@ -191,19 +205,19 @@ class Forecaster:
 
         A model for fields of size 1 sees every frame divided by its own rms, so q does not tell how frames grow.
         """
-        model, fields = self.surrogate, trajectories(self.system, u)
+        model, fields = self.surrogate, trajectories(self.problem, u)
         with torch.no_grad(), full_precision(self.device), without_new_code(self.device):
             frames = fields.to(self.device).flatten(0, 1)[:, None]  # (B T,1,C,*grid)
-            size, _ = model.sized(frames, frames.new_zeros(len(frames), len(self.system.parameters)))
+            size, _ = model.sized(frames, frames.new_zeros(len(frames), len(self.problem.parameters)))
             return model.encode(model.normalise(frames / size)).unflatten(0, fields.shape[:2])[:, :, 0]
 
     def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
         """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
         model, statistics = self.surrogate, self.surrogate.statistics
-        found = judge(self.system.named(xi), statistics.ranges, n_frames, self.n_frames, has_own_forcing)
+        found = judge(self.problem.named(xi), statistics.ranges, n_frames, self.n_frames, has_own_forcing)
         size, unit = model.sized(u, xi)
         if statistics.unit_ranges:
-            more = stronger(self.system.named(unit), statistics.unit_ranges, found.places)
+            more = stronger(self.problem.named(unit), statistics.unit_ranges, found.places)
             found = replace(found, places=(*found.places, *more))
         return replace(found, unlike=unlike(u / size, again / size, statistics.rms))
 
@@ -238,7 +252,7 @@ class Forecaster:
     def _decode(self, q: Tensor) -> Tensor:
         """A few frames at a time: the maps inside a decoder are much larger than what goes in and out."""
         model = self.surrogate
-        frame = 4 * N_LIVE * max(model.config.decoder.widths) * math.prod(self.system.grid)
+        frame = 4 * N_LIVE * max(model.config.decoder.widths) * math.prod(self.problem.grid)
         size = max(1, int(_memory(self.device) / (frame * len(q))))
         return torch.cat([model.decode(part) for part in q.split(size, 1)], 1)
 

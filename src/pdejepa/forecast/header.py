@@ -1,6 +1,6 @@
 """`config.json` of a model: everything but the weights, read strictly.
 
-    {"format": "pdejepa-model", "format_version": 1, "system": "heat", "switches": {...}, "variant": "physics",
+    {"format": "pdejepa-model", "format_version": 2, "system": "heat", "switches": {...}, "variant": "physics",
      "model": {...sizes...}, "statistics": {...}, "parameters": {...}, "weights_sha256": "9c1e...", ...}
 
 The file may come from anywhere, so nothing in it is believed: its size is bounded, every key and type is checked, and
@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import math
 import stat
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,14 +28,16 @@ from pdejepa.models.condition import Statistics
 from pdejepa.models.config import ModelConfig
 from pdejepa.models.surrogate import Surrogate, Variant
 from pdejepa.systems import Switch, System, build_system
+from pdejepa.systems.problem import ForcingLaw, Problem
 
 CONFIG_NAME = "config.json"
 FORMAT = "pdejepa-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_CONFIG_BYTES = 4_000_000
 MAX_SIZE = 65_536  # of any width, depth or number of steps in `model`
 MAX_DEPTH = 1_024
 MAX_POINTS = 2**22  # of one frame
+MAX_CHANNELS, MAX_AXES = 64, 3
 STAGE_SECONDS = ("data", "pretrain", "align", "dynamics", "decode", "polish", "total")
 
 
@@ -80,64 +83,68 @@ class Header:
     training: dict[str, Any] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     as_trained: bool = False
+    problem: dict[str, Any] = field(default_factory=dict)  # empty in format 1, which needs the class of the system
 
     def build(self, device: str = "cpu") -> Surrogate:
         """The model with the shapes and statistics described, and any weights; on `meta`, with none."""
         _refuse_monsters(self.model)
         try:
-            system = build_system(self.system, "paper", dict(self.switches))
-            self._compare(system)
-            statistics = _statistics(self.statistics, system, self.model.encoder.width)
+            problem = self._problem()
+            statistics = _statistics(self.statistics, problem, self.model.encoder.width)
             # Initial weights are drawn and thrown away.
             with torch.random.fork_rng(devices=[]), torch.device(device), single_precision():
-                return Surrogate(system, self.model, self.variant, statistics, self.history)
+                return Surrogate(problem, self.model, self.variant, statistics, self.history)
         except UsageError as error:
             raise CheckpointError(f"The model described cannot be built: {error}") from None
         except (ArithmeticError, RuntimeError, ValueError, IndexError) as error:
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(f"The model described cannot be built ({type(error).__name__}: {reason}).") from None
 
-    def _compare(self, system: System) -> None:
-        """Refuse a model whose system is not the one of that name here."""
-        n_points = getattr(system, "n_points", 1)
-        if not 0 < n_points <= MAX_POINTS or math.prod(system.grid) > MAX_POINTS:
-            raise CheckpointError(f"A grid of {n_points} points per axis is refused; it cannot be a model's.")
-        times = tuple(system.times.tolist())
+    def _problem(self) -> Problem:
+        """What the model forecasts: as stored, or, in files of format 1, as the system of that name says."""
+        problem = problem_of(self.system, self.switches, self.problem)
+        self._compare(problem)
+        return problem
+
+    def _compare(self, problem: Problem) -> None:
+        """Refuse a model whose problem is not what the other keys say."""
+        times = problem.times
         pairs = (
-            ("fields", self.fields, system.fields),
-            ("grid", self.grid, system.grid),
-            ("parameters", tuple(self.parameters), system.parameter_names),
+            ("fields", self.fields, problem.fields),
+            ("grid", self.grid, problem.grid),
+            ("parameters", tuple(self.parameters), problem.parameter_names),
             ("number of frames", len(self.times), len(times)),
         )
         for what, stored, here in pairs:
             if stored != here:
                 raise CheckpointError(
-                    f"The model was made for another {system.name}: its {what} are {stored}, here they are {here}."
+                    f"The model was made for another {problem.name}: its {what} are {stored}, here they are {here}."
                 )
         if not all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(self.times, times, strict=True)):
-            raise CheckpointError(f"The model was made for another {system.name}: its output times differ.")
+            raise CheckpointError(f"The model was made for another {problem.name}: its output times differ.")
 
 
 def describe(surrogate: Surrogate, details: dict[str, Any], weights: dict[str, Any]) -> dict[str, Any]:
     """The content of config.json.  `details`: what the model itself does not know; `weights`: the weights_* keys."""
-    system, statistics = surrogate.system, surrogate.statistics
+    problem, statistics = surrogate.problem, surrogate.statistics
     own = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "pdejepa": __version__,
-        "system": system.name,
-        "switches": asdict(system),
+        "system": problem.name,
+        "switches": dict(sorted(problem.switches.items())),
         "variant": surrogate.variant,
         "history": surrogate.history,
         "model": to_dict(surrogate.config),
         "statistics": statistics.to_dict(),
-        "fields": list(system.fields),
-        "grid": list(system.grid),
-        "times": system.times.tolist(),
+        "fields": list(problem.fields),
+        "grid": list(problem.grid),
+        "times": list(problem.times),
         "parameters": {
             p.name: {"symbol": p.symbol, "unit": p.unit, "meaning": p.meaning, "train": list(statistics.ranges[p.name])}
-            for p in system.parameters
+            for p in problem.parameters
         },
+        "problem": to_dict(problem),
         **weights,
     }
     told = {
@@ -223,24 +230,86 @@ def _refuse_monsters(model: ModelConfig) -> None:
             raise CheckpointError(f"model.{part} describes a layer of more than {MAX_SIZE} units; it is refused.")
 
 
-def _statistics(data: dict[str, Any], system: System, width: int) -> Statistics:
+def system_of(problem: Problem) -> System:
+    """The system that made the data of a problem."""
+    try:
+        return build_system(problem.name, "paper", dict(problem.switches))
+    except UsageError as error:
+        raise CheckpointError(
+            f"The system {problem.name!r} is not known here, so nothing can be sampled or solved: {error}"
+        ) from None
+
+
+def problem_of(name: str, switches: Mapping[str, Switch], stored: dict[str, Any]) -> Problem:
+    """What a file's model forecasts: as stored, or, in files of former versions, as the system of that name says."""
+    if not stored:
+        return _known_problem(name, switches)
+    problem = _stored_problem(stored)
+    if (problem.name, problem.switches) != (name, dict(switches)):
+        raise CheckpointError(f"The problem stored is {problem.name[:60]!r}, but the model is for {name!r}.")
+    return problem
+
+
+def _known_problem(name: str, switches: Mapping[str, Switch]) -> Problem:
+    """The problem of a system by its name, for files that do not hold one."""
+    system = build_system(name, "paper", dict(switches))
+    n_points = getattr(system, "n_points", 1)
+    if not 0 < n_points <= MAX_POINTS or math.prod(system.grid) > MAX_POINTS:
+        raise CheckpointError(f"A grid of {n_points} points per axis is refused; it cannot be a model's.")
+    return system.problem
+
+
+def _stored_problem(plain: dict[str, Any]) -> Problem:
+    """A problem from a file that may come from anywhere."""
+    try:
+        problem = load_config(Problem, defaults=plain)
+    except ConfigError as error:
+        faults = "; ".join(fault.removeprefix("defaults: ")[:200] for fault in error.problems[:3])
+        raise CheckpointError(f"The problem stored with the model cannot be read: {faults}.") from None
+    sizes = {
+        "fields": (len(problem.fields), MAX_CHANNELS),
+        "axes": (len(problem.axes), MAX_AXES),
+        "points": (math.prod(problem.grid), MAX_POINTS),
+        "times": (len(problem.times) - 1, MAX_POINTS),
+        "parameters": (len(problem.parameters) + 1, MAX_DEPTH),
+        "terms": (len(problem.structure.terms) + 1, MAX_DEPTH),
+    }
+    for what, (n, most) in sizes.items():
+        if not 1 <= n <= most:
+            raise CheckpointError(f"A problem with this many {what} is refused; it cannot be a model's.")
+    used = {name for term in problem.structure.terms for name in (*term.coefficient.powers, *term.coefficient.equals)}
+    unknown = sorted(used - set(problem.parameter_names))
+    if unknown:
+        raise CheckpointError(f"A term of the problem needs {unknown[0][:60]!r}, which is none of its parameters.")
+    return problem.with_law(_law(problem)) if problem.structure.forcing != "none" else problem
+
+
+def _law(problem: Problem) -> ForcingLaw | None:
+    """What computes the forcing, where the system is known; elsewhere a forecast is handed the field."""
+    try:
+        return build_system(problem.name, "paper", dict(problem.switches)).problem.law
+    except UsageError:
+        return None
+
+
+def _statistics(data: dict[str, Any], problem: Problem, width: int) -> Statistics:
     """The statistics, complete and finite."""
     known = {f.name for f in fields(Statistics)}
     if set(data) not in (known, known - {"unit_ranges"}):  # older models take fields as they are
         raise CheckpointError(f"The statistics must hold {', '.join(sorted(known))}; got {', '.join(sorted(data))}.")
     statistics = Statistics.from_dict(data)
     if statistics.unit_ranges:
-        check_scaling(system)
-    n_channels, terms = len(system.fields), [term.name for term in system.structure.terms]
+        check_scaling(problem)
+    n_channels, terms = len(problem.fields), [term.name for term in problem.structure.terms]
     is_complete = (
         len(statistics.mean) == len(statistics.std) == n_channels
-        and set(statistics.ranges) == set(system.parameter_names)
-        and set(statistics.unit_ranges) in (set(), set(system.parameter_names))
+        and set(statistics.ranges) == set(problem.parameter_names)
+        and set(statistics.unit_ranges) in (set(), set(problem.parameter_names))
         and set(statistics.coefficients) == set(terms)
         and {len(statistics.latent_mean), len(statistics.latent_std)} in ({0}, {width})
     )
     if not is_complete:
-        raise CheckpointError(f"The statistics do not fit {system.name}: a channel, parameter, term or width differs.")
+        raise CheckpointError(f"The statistics do not fit {problem.name}: a channel, parameter, term or width differs.")
     scales = (*statistics.std, *statistics.latent_std, statistics.velocity_scale)
     scales += tuple(scale for _, scale in statistics.coefficients.values())
     others = (*statistics.mean, *statistics.latent_mean, *(centre for centre, _ in statistics.coefficients.values()))

@@ -175,7 +175,7 @@ class _Run:
     def _build_model(self, data: TrainingData) -> Surrogate:
         config = self.config
         with _seeded(config.seed, "model"):
-            model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
+            model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
         return model.to(self.device)
 
     def _remember_data(self, data: TrainingData) -> None:

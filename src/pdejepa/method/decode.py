@@ -104,8 +104,8 @@ class Reconstruct(Decode):
     def _decoder(self) -> Decoder:
         """A new one: whatever the model's decoder has learned from rollouts has no place here."""
         model = self.model
-        width, padding = self.config.model.encoder.width, model.system.structure.padding
-        return Decoder(self.config.model.decoder, model.patches, width, len(model.system.fields), padding)
+        width, padding = self.config.model.encoder.width, model.problem.padding
+        return Decoder(self.config.model.decoder, model.patches, width, len(model.problem.fields), padding)
 
     def _latents(self, split: str) -> Latents:
         return Latents(self._fields(split), self.model.encode, storage(self.config.latents))

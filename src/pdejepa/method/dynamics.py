@@ -59,6 +59,8 @@ class Dynamics(MethodStage):
         wants = self.options.tangent_weight > 0 or self.options.response_weight > 0
         if wants and (self.model.is_second_order or self.config.model.field.coordinate == "log"):
             raise ConfigError("tangent_weight and response_weight need a first-order system and linear coefficients")
+        if wants and self.data.system is None:
+            raise ConfigError("tangent_weight and response_weight need the system that made the data, for its equation")
         if self.options.response_weight > 0 and self.config.variant != "physics":
             raise ConfigError("response_weight needs the variant physics: the others have no responses")
         if self.options.tangent_weight > 0 and self.config.variant == "direct":
@@ -115,11 +117,15 @@ class Dynamics(MethodStage):
     def _tangents(self, rows: Tensor, frame: Tensor) -> Batch:
         """What the PDE says the field (`rhs`) and its responses should be at some of the states, if that is wanted."""
         wanted = {"rhs": self.options.tangent_weight, "responses": self.options.response_weight}
+        system = self.data.system
+        if system is None or not any(wanted.values()):
+            return {}
         n = max(1, self.options.tangent_batch // self.place.world)
         u, xi = self.data.fields["train"][rows[:n], frame[:n]], self.data.xi["train"][rows[:n]]
         unit = self.model.conditioner.frame_gap if self.config.model.field.time_unit == "physical" else 1.0
         which: list[Literal["rhs", "responses"]] = ["rhs", "responses"]
-        return {name: latent_tangents(self.model, u, xi, frame[:n], name) / unit for name in which if wanted[name]}
+        tangents = lambda name: latent_tangents(self.model, system, u, xi, frame[:n], name)  # noqa: E731
+        return {name: tangents(name) / unit for name in which if wanted[name]}
 
     def _tangent_losses(self, batch: Batch, drive: Drive) -> tuple[Tensor, dict[str, Tensor]]:
         n = len(next(batch[name] for name in ("rhs", "responses") if name in batch))

@@ -23,9 +23,11 @@ SPLITS = ("train", "valid")
 def load_data(config: RunConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
     if config.amplitude == "unit":
-        check_scaling(systems.get(config.system))
+        check_scaling(systems.get(config.system).problem)
     make = _read if config.data else _generate
-    return normalised(*make(config, device, show), config.model.field.coordinate, config.amplitude)
+    system, fields, xi, digest = make(config, device, show)
+    coordinate = config.model.field.coordinate
+    return normalised(system.problem, fields, xi, digest, coordinate, config.amplitude, system)
 
 
 Loaded = tuple[System, dict[str, Tensor], dict[str, Tensor], str]

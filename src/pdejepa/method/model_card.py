@@ -16,8 +16,7 @@ from pdejepa.core.run_folder import STAGES
 from pdejepa.core.text import human_bytes, percent
 from pdejepa.method import recipes
 from pdejepa.method.config import RunConfig
-from pdejepa.systems import System
-from pdejepa.systems.structure import Parameter
+from pdejepa.systems.problem import Parameter, Problem
 from pdejepa.training.settings import MEASURED, Budget
 
 VARIANTS = {
@@ -30,29 +29,30 @@ LINE = 100  # letters of a command before it is continued on the next line
 KNOWN = ("variant", "history", "size", "model")  # of the training, what every checkpoint tells
 OPTIONS = ("system", "stages", "seed", "variant", "data")  # told by options of the command
 FREE = ("device",)  # where, not what
+INSIDE = ("train", "valid", "test")  # splits with parameters of the training range
 
 
-def card_text(system: System, details: dict[str, Any]) -> str:
+def card_text(problem: Problem, details: dict[str, Any]) -> str:
     """The card of the model that `details`, the content of config.json, describes."""
     details = {"training": {}, "steps": {}, "as_trained": False, **details}  # older files lack them
     parts = (
-        _head(system, details),
-        _use(system, details),
+        _head(problem, details),
+        _use(problem, details),
         _parameters(details),
         _training(details),
         _repeat(details),
-        _errors(system, details),
-        _limits(system, details),
+        _errors(problem, details),
+        _limits(problem, details),
     )
     return "\n\n".join(parts) + "\n"
 
 
-def _head(system: System, details: dict[str, Any]) -> str:
+def _head(problem: Problem, details: dict[str, Any]) -> str:
     grid = " x ".join(str(n) for n in details["grid"])
     times = details["times"]
     return (
-        f"# {system.title}: learned surrogate\n\n"
-        f"    {system.equation}\n\n"
+        f"# {problem.title}: learned surrogate\n\n"
+        f"    {problem.equation}\n\n"
         f"Given {_observed(details)} of {_listed(details['fields'])} on {grid} points and the parameters below, it "
         f"forecasts further frames {times[1] - times[0]:.6g} apart.\n\n"
         f"Made with pdejepa {details['pdejepa']}; model format {details['format_version']}; "
@@ -61,8 +61,8 @@ def _head(system: System, details: dict[str, Any]) -> str:
     )
 
 
-def _use(system: System, details: dict[str, Any]) -> str:
-    needed = [p for p in system.parameters if p.default is None]
+def _use(problem: Problem, details: dict[str, Any]) -> str:
+    needed = [p for p in problem.parameters if p.default is None]
     values = ", ".join(f"{p.name}={_typical(p, details['parameters'][p.name]['train']):.3g}" for p in needed)
     shape = ", ".join(str(n) for n in (len(details["fields"]), *details["grid"]))
     shape = f"2, {shape}" if details["history"] == 2 else shape
@@ -190,17 +190,16 @@ def _changes(before: Any, now: Any, path: str = "") -> list[str]:
     return [f"{path}={now if is_plain else json.dumps(now)}"]
 
 
-def _errors(system: System, details: dict[str, Any]) -> str:
+def _errors(problem: Problem, details: dict[str, Any]) -> str:
     if not details["errors"]:
         return "## Errors\n\nNot measured yet. Measure them with: `pdejepa evaluate DIR`"
-    kinds = {split.name: "out of distribution" if split.is_ood else "in distribution" for split in system.splits}
     heads = {"rel_l2": "relative L2", "median": "median", "last_frame": "last frame"}
-    if len(system.fields) > 1:
+    if len(problem.fields) > 1:
         heads["rel_l2_joint"] = "one norm over all channels"
     heads["repeat_first"] = "repeating the first frame"
     head, keys = ("split", "kind", "trajectories", *heads.values()), tuple(heads)
     rows = [
-        (f"`{name}`", kinds.get(name, "-"), _count(found), *(percent(found.get(key)) for key in keys))
+        (f"`{name}`", _kind(name), _count(found), *(percent(found.get(key)) for key in keys))
         for name, found in details["errors"].items()
     ]
     note = (
@@ -210,7 +209,7 @@ def _errors(system: System, details: dict[str, Any]) -> str:
     return f"## Errors\n\n{_table(head, rows)}\n\n{note}"
 
 
-def _limits(system: System, details: dict[str, Any]) -> str:
+def _limits(problem: Problem, details: dict[str, Any]) -> str:
     n_new = len(details["times"]) - details["history"]
     lines = [
         f"- Trained on {n_new} new frames; any number can be asked for, but errors grow with time.",
@@ -218,9 +217,13 @@ def _limits(system: System, details: dict[str, Any]) -> str:
         "- A forecast that leaves every plausible bound is marked `unstable`, and is NaN from there on.",
         f"- One grid ({' x '.join(str(n) for n in details['grid'])}) and one frame distance only.",
     ]
-    if system.structure.forcing != "none":
+    if problem.structure.forcing != "none":
         lines.append("- Any forcing may be given (`forcing=`); only the kind in the training data was learned.")
     return "## Limits\n\n" + "\n".join(lines)
+
+
+def _kind(split: str) -> str:
+    return "in distribution" if split in INSIDE else "out of distribution"
 
 
 def _count(found: dict[str, Any]) -> str:

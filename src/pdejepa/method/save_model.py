@@ -50,5 +50,5 @@ def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: 
 
 
 def _write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
-    write_text(root / CARD_NAME, card_text(surrogate.system, plain))
+    write_text(root / CARD_NAME, card_text(surrogate.problem, plain))
     write_json(root / CONFIG_NAME, plain)

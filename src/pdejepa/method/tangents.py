@@ -15,14 +15,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.systems import System
 
 
 @torch.no_grad()
 def latent_tangents(
-    model: Surrogate, u: Tensor, xi: Tensor, frame: Tensor, which: Literal["rhs", "responses"]
+    model: Surrogate, system: System, u: Tensor, xi: Tensor, frame: Tensor, which: Literal["rhs", "responses"]
 ) -> Tensor:
     """Tangents (B,1,N,D) or (B,M,N,D) at normalised states u (B,C,*grid) of the frames `frame` (B,)."""
-    directions = field_tangents(model, u, xi, frame, which)  # (B,M,C,*grid)
+    directions = field_tangents(model, system, u, xi, frame, which)  # (B,M,C,*grid)
     encode = lambda x: model.encode(x[:, None])[:, 0]  # noqa: E731  (B,C,*grid) -> (B,N,D)
     place = u.device.type
     # The fused attention kernels have no forward-mode derivative; the plain formula has.
@@ -32,10 +33,10 @@ def latent_tangents(
 
 
 def field_tangents(
-    model: Surrogate, u: Tensor, xi: Tensor, frame: Tensor, which: Literal["rhs", "responses"]
+    model: Surrogate, system: System, u: Tensor, xi: Tensor, frame: Tensor, which: Literal["rhs", "responses"]
 ) -> Tensor:
     """The same tangents before encoding, (B,M,C,*grid) in normalised units per frame."""
-    system, gap = model.system, model.conditioner.frame_gap
+    gap = model.conditioner.frame_gap
     physical = model.denormalise(u).double()
     if which == "rhs":
         times = model.conditioner.first_time + frame.double() * gap  # (B,)

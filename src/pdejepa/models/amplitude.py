@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.systems import System
+from pdejepa.systems.problem import Problem
 
 
 def amplitude(fields: Tensor) -> Tensor:
@@ -23,24 +23,24 @@ def amplitude(fields: Tensor) -> Tensor:
     return size.where(size.isfinite() & (size > 0), 1.0)
 
 
-def at_unit_amplitude(system: System, fields: Tensor, xi: Tensor) -> tuple[Tensor, Tensor]:
+def at_unit_amplitude(problem: Problem, fields: Tensor, xi: Tensor) -> tuple[Tensor, Tensor]:
     """What to divide the fields by, (B,1,1,1..) in their dtype, and the parameters (B,P) of the divided fields."""
     size = amplitude(fields)
     divisor = size.to(fields.dtype).reshape(-1, *[1] * (fields.ndim - 1))
-    return divisor, rescale(system, xi, 1.0 / size)
+    return divisor, rescale(problem, xi, 1.0 / size)
 
 
-def rescale(system: System, xi: Tensor, s: Tensor) -> Tensor:
+def rescale(problem: Problem, xi: Tensor, s: Tensor) -> Tensor:
     """Parameters (B,P) under which s u solves the equation, if u does under xi; s (B,) is positive."""
-    powers = check_scaling(system)
-    columns = [values * s.to(xi) ** powers.get(name, 0) for name, values in system.named(xi).items()]
+    powers = check_scaling(problem)
+    columns = [values * s.to(xi) ** powers.get(name, 0) for name, values in problem.named(xi).items()]
     return torch.stack(columns, 1)
 
 
-def check_scaling(system: System) -> Mapping[str, int]:
+def check_scaling(problem: Problem) -> Mapping[str, int]:
     """The powers of a rescaling; ConfigError if the equation allows none."""
-    if system.structure.scaling is None:
+    if problem.structure.scaling is None:
         raise ConfigError(
-            f"amplitude=unit needs an equation whose solutions can be rescaled; {system.name} has none. Use as_is."
+            f"amplitude=unit needs an equation whose solutions can be rescaled; {problem.name} has none. Use as_is."
         )
-    return system.structure.scaling
+    return problem.structure.scaling

@@ -21,7 +21,8 @@ from torch import Tensor
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.models.config import FieldConfig
 from pdejepa.models.patches import PatchGrid
-from pdejepa.systems import System
+from pdejepa.systems.problem import Problem
+from pdejepa.systems.structure import fit_coefficients
 
 Coordinate = Literal["linear", "log"]
 N_MODES = 3  # Fourier modes of a forcing that free networks are told
@@ -88,19 +89,19 @@ def _pairs(table: Any) -> dict[str, tuple[float, float]]:
     return {str(name): (float(low), float(high)) for name, (low, high) in table.items()}
 
 
-def fit_statistics(system: System, fields: Tensor, xi: Tensor, coordinate: Coordinate = "linear") -> Statistics:
+def fit_statistics(problem: Problem, fields: Tensor, xi: Tensor, coordinate: Coordinate = "linear") -> Statistics:
     """Statistics of the train split: fields (n,T,C,*grid) and xi (n,P)."""
     mean, std = channel_moments(fields)
     return Statistics(
         mean=mean,
         std=std,
-        ranges=parameter_ranges(system, xi),
-        coefficients=_fit_coefficients(system, xi.double().cpu(), coordinate),
+        ranges=parameter_ranges(problem, xi),
+        coefficients=_fit_coefficients(problem, xi.double().cpu(), coordinate),
     )
 
 
-def parameter_ranges(system: System, xi: Tensor) -> dict[str, tuple[float, float]]:
-    named = system.named(xi.double().cpu())
+def parameter_ranges(problem: Problem, xi: Tensor) -> dict[str, tuple[float, float]]:
+    named = problem.named(xi.double().cpu())
     return {name: (float(values.min()), float(values.max())) for name, values in named.items()}
 
 
@@ -116,11 +117,11 @@ def channel_moments(fields: Tensor) -> tuple[tuple[float, ...], tuple[float, ...
     return tuple(mean.tolist()), tuple(value if value > 0 else 1.0 for value in std.tolist())
 
 
-def _fit_coefficients(system: System, xi: Tensor, coordinate: Coordinate) -> dict[str, tuple[float, float]]:
-    fitted = system.coefficients(xi)
+def _fit_coefficients(problem: Problem, xi: Tensor, coordinate: Coordinate) -> dict[str, tuple[float, float]]:
+    fitted = fit_coefficients(problem.structure.terms, problem.named(xi))
     pairs = {name: (float(fitted.centre[j]), float(fitted.scale[j])) for j, name in enumerate(fitted.names)}
-    for term in system.structure.terms:
-        values = term.coefficient(system.named(xi)).double()
+    for term in problem.structure.terms:
+        values = term.coefficient(problem.named(xi)).double()
         if _is_log(coordinate, term.rule):
             if float(values.min()) <= 0:
                 lowest = float(values.min())
@@ -142,37 +143,36 @@ class Drive:
     forcing: Callable[[Tensor], Tensor] | None = None  # frame time s (B,) -> tokens (B,N,C*p^k)
 
 
-def forcing_parameters(system: System) -> list[str]:
+def forcing_parameters(problem: Problem) -> list[str]:
     """Parameters that describe a forcing: those that no term uses."""
-    terms = {term.name for term in system.structure.terms}
-    return [name for name in system.parameter_names if name not in terms]
+    terms = {term.name for term in problem.structure.terms}
+    return [name for name in problem.parameter_names if name not in terms]
 
 
-def scalar_forcing(system: System, config: FieldConfig) -> list[str]:
+def scalar_forcing(problem: Problem, config: FieldConfig) -> list[str]:
     """The parameters that stand for the forcing field, if the configuration wants numbers in its place."""
-    if config.forcing == "field" or system.structure.forcing == "none":
+    if config.forcing == "field" or problem.structure.forcing == "none":
         return []
-    if system.structure.forcing != "constant":
-        raise ConfigError(f"field.forcing=scalar is for constant forcings; that of {system.name} changes in time.")
-    return forcing_parameters(system)
+    if problem.structure.forcing != "constant":
+        raise ConfigError(f"field.forcing=scalar is for constant forcings; that of {problem.name} changes in time.")
+    return forcing_parameters(problem)
 
 
 class Conditioner:
     """Makes a `Drive` from physical parameters, with the statistics of the train split."""
 
-    def __init__(self, system: System, statistics: Statistics, patches: PatchGrid, config: FieldConfig) -> None:
-        self.system, self.statistics, self.patches, self.coordinate = system, statistics, patches, config.coordinate
-        self.scalars = scalar_forcing(system, config)
-        times = system.times
-        self.first_time, self.frame_gap = float(times[0]), float(times[1] - times[0])
-        std = torch.tensor(statistics.std).reshape(1, -1, *[1] * system.ndim)
+    def __init__(self, problem: Problem, statistics: Statistics, patches: PatchGrid, config: FieldConfig) -> None:
+        self.problem, self.statistics, self.patches, self.coordinate = problem, statistics, patches, config.coordinate
+        self.scalars = scalar_forcing(problem, config)
+        self.first_time, self.frame_gap = problem.times[0], problem.frame_gap
+        std = torch.tensor(statistics.std).reshape(1, -1, *[1] * problem.ndim)
         self.forcing_factor = self.frame_gap / std  # (1,C,1..)
 
     def r(self, xi: Tensor) -> Tensor:
         """Normalised, signed coefficients (B,M) float32 of parameters (B,P)."""
-        named = self.system.named(xi.double())
+        named = self.problem.named(xi.double())
         columns = []
-        for term in self.system.structure.terms:
+        for term in self.problem.structure.terms:
             value = term.coefficient(named).double()
             if _is_log(self.coordinate, term.rule):
                 value = value.clamp(min=1e-300).log()
@@ -187,11 +187,11 @@ class Conditioner:
         Of a model for unit amplitude, xi are the parameters at that amplitude.
         """
         table = self.statistics.unit_ranges or self.statistics.ranges
-        ranges = [table[parameter.name] for parameter in self.system.parameters]
+        ranges = [table[parameter.name] for parameter in self.problem.parameters]
         low, high = (torch.tensor(ends, dtype=torch.float64, device=xi.device) for ends in zip(*ranges, strict=True))
         largest = xi.new_ones(len(xi), dtype=torch.float64)
-        here, nearest = (self.system.named(rows) for rows in (xi.double(), xi.double().clamp(low, high)))
-        for term in self.system.structure.terms:
+        here, nearest = (self.problem.named(rows) for rows in (xi.double(), xi.double().clamp(low, high)))
+        for term in self.problem.structure.terms:
             now, then = (term.coefficient(named).double().abs() for named in (here, nearest))
             largest = torch.maximum(largest, torch.where(then > 0, now / then, 1.0))
         return largest
@@ -201,20 +201,20 @@ class Conditioner:
 
         `forcing` replaces the forcing field that the parameters describe.
         """
-        if self.system.structure.forcing == "none" or self.scalars:
+        if self.problem.structure.forcing == "none" or self.scalars:
             return Drive(self.r(xi))
         start = self.first_time if t0 is None else t0
         factor = self.forcing_factor = self.forcing_factor.to(xi.device)
-        like = torch.empty((len(xi), len(self.system.fields), *self.system.grid), device=xi.device)
+        like = torch.empty((len(xi), len(self.problem.fields), *self.problem.grid), device=xi.device)
         known: dict[str, Tensor] = {}
 
         def tokens(s: Tensor) -> Tensor:
             if "constant" in known:
                 return known["constant"]
             times = start + s.double() * self.frame_gap  # (B,)
-            field = self.system.forcing(times, xi, like) if forcing is None else forcing(times)
+            field = self.problem.forcing(times, xi, like) if forcing is None else forcing(times)
             result = self.patches.split((field * factor).float())  # (B,N,C*p^k)
-            if self.system.structure.forcing == "constant" and forcing is None:
+            if self.problem.structure.forcing == "constant" and forcing is None:
                 known["constant"] = result
             return result
 
@@ -223,8 +223,8 @@ class Conditioner:
     @property
     def n_conditions(self) -> int:
         """Length of `vector`."""
-        n_terms, n_others = len(self.system.structure.terms), len(forcing_parameters(self.system))
-        return n_terms + {"none": 0, "constant": n_others, "time": 2 * N_MODES}[self.system.structure.forcing]
+        n_terms, n_others = len(self.problem.structure.terms), len(forcing_parameters(self.problem))
+        return n_terms + {"none": 0, "constant": n_others, "time": 2 * N_MODES}[self.problem.structure.forcing]
 
     def vector(self, xi: Tensor, s: Tensor) -> Tensor:
         """All that is known of the physics around the frame times s (B,) as numbers (B,n_conditions).
@@ -232,16 +232,16 @@ class Conditioner:
         r; then for a forcing in time its first Fourier coefficients in space half a frame later, for a constant one
         its parameters, scaled to [-1, 1] on the train split.
         """
-        r = self.r(xi)[:, : len(self.system.structure.terms)]
-        if self.system.structure.forcing == "time":
+        r = self.r(xi)[:, : len(self.problem.structure.terms)]
+        if self.problem.structure.forcing == "time":
             tokens = self.drive(xi).forcing
             assert tokens is not None
             field = self.patches.join(tokens(s + 0.5))[:, 0]  # (B,N)
             modes = torch.fft.rfft(field, norm="forward")[:, 1 : N_MODES + 1]  # (B,N_MODES)
             return torch.cat((r, torch.view_as_real(modes).flatten(1)), 1)
         columns = [r]
-        named = self.system.named(xi)
-        for name in forcing_parameters(self.system) if self.system.structure.forcing == "constant" else ():
+        named = self.problem.named(xi)
+        for name in forcing_parameters(self.problem) if self.problem.structure.forcing == "constant" else ():
             low, high = self.statistics.ranges[name]
             columns.append(((2 * named[name] - low - high) / ((high - low) or 1.0))[:, None].float())
         return torch.cat(columns, 1)

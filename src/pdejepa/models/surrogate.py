@@ -26,7 +26,7 @@ from pdejepa.models.integrate import integrate
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.projector import Projector
 from pdejepa.models.vector_field import ConditionalField, SecondOrder, StructuredField
-from pdejepa.systems import System
+from pdejepa.systems.problem import Problem
 
 Variant = Literal["physics", "geo", "vanilla", "direct"]
 MAX_FINER = 8  # times as many steps per frame as in training, at most
@@ -45,20 +45,20 @@ class Surrogate(nn.Module):
     latent_std: Tensor
 
     def __init__(
-        self, system: System, config: ModelConfig, variant: Variant, statistics: Statistics, history: int = 1
+        self, problem: Problem, config: ModelConfig, variant: Variant, statistics: Statistics, history: int = 1
     ) -> None:
         super().__init__()
-        self.system, self.config, self.variant, self.history = system, config, variant, history
-        self.is_second_order = system.structure.time_order == 2
-        _check(system, config, history)
-        self.patches = PatchGrid(system.grid, config.encoder.patch, system.structure.periodic_axes)
-        width, n_channels = config.encoder.width, len(system.fields)
-        self.encoder = Encoder(config.encoder, self.patches, n_channels, len(system.times))
+        self.problem, self.config, self.variant, self.history = problem, config, variant, history
+        self.is_second_order = problem.structure.time_order == 2
+        _check(problem, config, history)
+        self.patches = PatchGrid(problem.grid, config.encoder.patch, problem.periodic_axes)
+        width, n_channels = config.encoder.width, len(problem.fields)
+        self.encoder = Encoder(config.encoder, self.patches, n_channels, len(problem.times))
         self.projector = None if variant == "vanilla" else Projector(width, config.projector)
-        field = _build_field(system, config, self.patches, variant)
+        field = _build_field(problem, config, self.patches, variant)
         self.field = SecondOrder(field, statistics.velocity_scale) if self.is_second_order else field
-        self.startup = _build_startup(system, config, self.patches) if self.is_second_order else None
-        self.decoder = Decoder(config.decoder, self.patches, width, n_channels, system.structure.padding)
+        self.startup = _build_startup(problem, config, self.patches) if self.is_second_order else None
+        self.decoder = Decoder(config.decoder, self.patches, width, n_channels, problem.padding)
         with torch.device("cpu"):  # numbers, not weights: real even if the weights are built on the meta device
             self.set_statistics(statistics)
 
@@ -66,12 +66,12 @@ class Surrogate(nn.Module):
     def set_statistics(self, statistics: Statistics) -> None:
         """Take over what was fitted on the train split."""
         self.statistics = statistics
-        self.conditioner = Conditioner(self.system, statistics, self.patches, self.config.field)
+        self.conditioner = Conditioner(self.problem, statistics, self.patches, self.config.field)
         if self.is_second_order:
             self.field.velocity_scale = statistics.velocity_scale  # type: ignore[assignment]
         width = self.config.encoder.width
         place = self.mean.device if hasattr(self, "mean") else None
-        shape = (-1, *[1] * self.system.ndim)
+        shape = (-1, *[1] * self.problem.ndim)
         values = {
             "mean": torch.tensor(statistics.mean).reshape(shape),  # (C,1..)
             "std": torch.tensor(statistics.std).reshape(shape),
@@ -95,7 +95,7 @@ class Surrogate(nn.Module):
         """
         if not self.statistics.unit_ranges:
             return u.new_ones(len(u), *[1] * (u.ndim - 1)), xi
-        return at_unit_amplitude(self.system, u, xi)
+        return at_unit_amplitude(self.problem, u, xi)
 
     # ---- the four steps of a forecast ------------------------------------------------------------------------
     def project(self, z: Tensor) -> Tensor:
@@ -187,19 +187,19 @@ class Surrogate(nn.Module):
         return torch.full((len(like),), float(frame), device=like.device)
 
 
-def _check(system: System, config: ModelConfig, history: int) -> None:
-    if system.structure.time_order == 2 and config.field.time_unit == "physical":
-        raise ConfigError(f"{system.name} is of second order: its velocity is per frame, so field.time_unit is frame.")
-    allowed = (1, 2) if system.structure.time_order == 2 else (1,)
+def _check(problem: Problem, config: ModelConfig, history: int) -> None:
+    if problem.structure.time_order == 2 and config.field.time_unit == "physical":
+        raise ConfigError(f"{problem.name} is of second order: its velocity is per frame, so field.time_unit is frame.")
+    allowed = (1, 2) if problem.structure.time_order == 2 else (1,)
     if history not in allowed:
-        raise ConfigError(f"{system.name} takes {' or '.join(map(str, allowed))} observed frames; got {history}.")
+        raise ConfigError(f"{problem.name} takes {' or '.join(map(str, allowed))} observed frames; got {history}.")
 
 
-def _build_field(system: System, config: ModelConfig, patches: PatchGrid, variant: Variant) -> nn.Module:
-    structure, width = system.structure, config.encoder.width
-    n_forcing = 0 if structure.forcing == "none" else len(system.fields) * patches.patch**system.ndim
+def _build_field(problem: Problem, config: ModelConfig, patches: PatchGrid, variant: Variant) -> nn.Module:
+    structure, width = problem.structure, config.encoder.width
+    n_forcing = 0 if structure.forcing == "none" else len(problem.fields) * patches.patch**problem.ndim
     state_width = 2 * width if structure.time_order == 2 else width
-    scalars = scalar_forcing(system, config.field)
+    scalars = scalar_forcing(problem, config.field)
     n_terms, n_forcing = len(structure.terms) + len(scalars), 0 if scalars else n_forcing
     sizes = (config.field, patches, width, n_terms, structure.has_shared, n_forcing, state_width)
     if variant == "physics":
@@ -213,7 +213,7 @@ def _build_field(system: System, config: ModelConfig, patches: PatchGrid, varian
     return ConditionalField(config.field, patches, width, n_terms, n_forcing, state_width, n_parameters)
 
 
-def _build_startup(system: System, config: ModelConfig, patches: PatchGrid) -> nn.Module:
-    n_terms = len(system.structure.terms)
+def _build_startup(problem: Problem, config: ModelConfig, patches: PatchGrid) -> nn.Module:
+    n_terms = len(problem.structure.terms)
     depth = config.field.startup_depth
     return StructuredField(config.field, patches, config.encoder.width, n_terms, has_shared=True, depth=depth)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pdejepa.systems.base import Generated, System
-from pdejepa.systems.registry import NAMES, Switch, build_system, get, switch_values
+from pdejepa.systems.problem import Switch
+from pdejepa.systems.registry import NAMES, build_system, get, switch_values
 from pdejepa.systems.structure import SIZES
 
 __all__ = ["NAMES", "SIZES", "Generated", "Switch", "System", "build_system", "get", "switch_values"]

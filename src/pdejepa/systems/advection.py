@@ -17,7 +17,8 @@ from pdejepa.core.seeds import Draws
 from pdejepa.operators import spectral
 from pdejepa.systems.base import System
 from pdejepa.systems.modes import sine_sum
-from pdejepa.systems.structure import Check, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
+from pdejepa.systems.structure import Check, Reference, Split
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,20 @@ class Advection(System):
     fields = ("u",)
     axes_names = ("x",)
     parameters = (
-        Parameter("speed", "beta", "transport speed", (0.0, 4.0), (-100.0, 100.0), unit="length/time", ood="[4, 5]"),
+        Parameter(
+            "speed",
+            "beta",
+            "transport speed",
+            Uniform(0.0, 4.0),
+            (-100.0, 100.0),
+            unit="length/time",
+            ood=Uniform(4.0, 5.0),
+        ),
     )
+    boundaries = ("periodic",)
     structure = Structure(
-        terms=(Term("speed", "beta", lambda xi: xi["speed"], "rms", "-u_x"),),
+        terms=(Term("speed", "beta", power("speed"), "rms", "-u_x"),),
         has_shared=False,  # zero speed means no motion
-        periodic_axes=(True,),
-        padding="circular",
         scaling={},  # linear
     )
     reference = Reference("direct trigonometric sum at x - beta t instead of Fourier phases", 2e-6)
@@ -63,9 +71,6 @@ class Advection(System):
     @property
     def frame_idx(self) -> slice:
         return slice(0, 70, 5)
-
-    def environment(self, split: Split, draws: Draws) -> Tensor:
-        return draws.uniform(1, 4.0, 5.0) if split.is_ood else draws.uniform(1, 0.0, 4.0)
 
     def initial(self, draws: Draws) -> Tensor:
         """Three cosines: A in [-.5,.5], l in 1..5, phase in [0,2pi]."""

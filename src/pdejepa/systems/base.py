@@ -13,31 +13,24 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
+from pdejepa.core.arrays import as_count, as_rows
 from pdejepa.core.device import few_threads, map_chunks, pick_device
 from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_mean
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
 from pdejepa.solve.outcome import Fields, as_fields
-from pdejepa.systems.arrays import as_count, as_rows
-from pdejepa.systems.parameters import build_xi, check_xi, joined
-from pdejepa.systems.structure import (
-    Check,
-    Coefficients,
-    Named,
-    Parameter,
-    Reference,
-    Split,
-    Structure,
-    fit_coefficients,
-)
+from pdejepa.systems.inputs import build_xi, check_xi, joined
+from pdejepa.systems.problem import Axis, Boundary, Named, Padding, Parameter, Problem, Range, Structure, Uniform
+from pdejepa.systems.structure import Check, Coefficients, Reference, Split, fit_coefficients
 
 Index = int | Sequence[int] | range | Tensor
 MAX_ATTEMPTS = 5
@@ -66,6 +59,8 @@ class System(ABC):
     fields: ClassVar[tuple[str, ...]]
     axes_names: ClassVar[tuple[str, ...]]
     parameters: ClassVar[tuple[Parameter, ...]]
+    boundaries: ClassVar[tuple[Boundary, ...]]  # one per axis
+    edges: ClassVar[Padding | Literal[""]] = ""  # of convolutions; empty: what the boundaries say
     structure: ClassVar[Structure]
     reference: ClassVar[Reference]
     constants: ClassVar[Mapping[str, float]] = MappingProxyType({})
@@ -93,9 +88,16 @@ class System(ABC):
     def frame_idx(self) -> slice:
         """Which raw frames the model sees."""
 
-    @abstractmethod
     def environment(self, split: Split, draws: Draws) -> Tensor:
-        """Parameters (E,P) float64 of the environments `draws.rows`."""
+        """Parameters (E,P) float64 of the environments `draws.rows`; here every one by itself, from its law."""
+        laws = [self.law(parameter, split) for parameter in self.parameters]
+        return torch.cat([law.draw(draws.uniform(1, at=number)) for number, law in enumerate(laws)], 1)
+
+    @staticmethod
+    def law(parameter: Parameter, split: Split) -> Range:
+        """The law of a parameter in a split: that of the training data, unless it has one for outside."""
+        chosen = parameter.ood if split.is_ood and isinstance(parameter.ood, Range) else parameter.train
+        return chosen if isinstance(chosen, Range) else Uniform(*chosen)
 
     @abstractmethod
     def initial(self, draws: Draws) -> Tensor:
@@ -150,6 +152,24 @@ class System(ABC):
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
 
+    @cached_property
+    def problem(self) -> Problem:
+        """What a model must know of this system."""
+        points = {name: tuple(values.tolist()) for name, values in self.axes.items()}
+        problem = Problem(
+            name=self.name,
+            fields=self.fields,
+            axes=tuple(Axis(n, points[n], b) for n, b in zip(self.axes_names, self.boundaries, strict=True)),
+            times=tuple(self.times.tolist()),
+            parameters=self.parameters,
+            structure=self.structure,
+            title=self.title,
+            equation=self.equation,
+            edges=self.edges,
+            switches=asdict(self),
+        )
+        return problem.with_law(self.forcing if self.structure.forcing != "none" else None)
+
     def split(self, name: str) -> Split:
         for split in self.splits:
             if split.name == name:
@@ -165,11 +185,11 @@ class System(ABC):
     # ---- parameters ----------------------------------------------------------------------------------------
     def xi(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Tensor:
         """Named parameters -> (B,P) float64 in the order of `parameters`; numbers broadcast against sequences."""
-        return build_xi(self.name, self.parameters, joined(self.name, values, named, "in a mapping and by keyword"))
+        return build_xi(self, joined(self.name, values, named, "in a mapping and by keyword"))
 
     def check_xi(self, xi: Tensor) -> Tensor:
         """Refuse wrong shapes, NaN and values outside the physical limits, by name."""
-        return check_xi(self.name, self.parameters, xi)
+        return check_xi(self, xi)
 
     def named(self, xi: Tensor) -> Named:
         """(B,P) -> {name: (B,)}."""

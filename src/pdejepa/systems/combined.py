@@ -23,7 +23,8 @@ from pdejepa.solve.integrators import EtdTable
 from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import SteppedSystem
 from pdejepa.systems.modes import sine_sum
-from pdejepa.systems.structure import Check, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
+from pdejepa.systems.structure import Check, Reference, Split
 
 FLUXES = {"alpha u^2/2": 1.0, "alpha u^2": 2.0}
 N_SINES = 5
@@ -39,20 +40,26 @@ class Combined(SteppedSystem):
     axes_names = ("x",)
     parameters = (
         Parameter(
-            "advection", "alpha", "strength of nonlinear transport", (0.0, 1.0), (-20.0, 20.0), ood="[1.0682, 1.7581]"
+            "advection",
+            "alpha",
+            "strength of nonlinear transport",
+            Uniform(0.0, 1.0),
+            (-20.0, 20.0),
+            ood=Uniform(1.0682, 1.7581),
         ),
-        Parameter("diffusivity", "beta", "diffusion coefficient", (0.0, 0.4), (0.0, 20.0), unit="length^2/time"),
-        Parameter("dispersion", "gamma", "dispersion coefficient", (0.0, 1.0), (-20.0, 20.0), unit="length^3/time"),
+        Parameter("diffusivity", "beta", "diffusion coefficient", Uniform(0.0, 0.4), (0.0, 20.0), unit="length^2/time"),
+        Parameter(
+            "dispersion", "gamma", "dispersion coefficient", Uniform(0.0, 1.0), (-20.0, 20.0), unit="length^3/time"
+        ),
     )
+    boundaries = ("periodic",)
     structure = Structure(
         terms=(
-            Term("advection", "alpha", lambda xi: xi["advection"], "rms", "u u_x", sign=-1),
-            Term("diffusivity", "beta", lambda xi: xi["diffusivity"], "rms", "u_xx"),
-            Term("dispersion", "gamma", lambda xi: xi["dispersion"], "rms", "u_xxx", sign=-1),
+            Term("advection", "alpha", power("advection"), "rms", "u u_x", sign=-1),
+            Term("diffusivity", "beta", power("diffusivity"), "rms", "u_xx"),
+            Term("dispersion", "gamma", power("dispersion"), "rms", "u_xxx", sign=-1),
         ),
         has_shared=False,
-        periodic_axes=(True,),
-        padding="circular",
         scaling={"advection": -1},
     )
     reference = Reference("512 points and half the time step (rows marked under-resolved are only reported)", 1e-5)
@@ -91,9 +98,9 @@ class Combined(SteppedSystem):
         return slice(0, 140, 10)
 
     def environment(self, split: Split, draws: Draws) -> Tensor:
-        low, high = (1.0682, 1.7581) if split.is_ood else (0.0, 1.0)
-        unit = draws.uniform(3)
-        return torch.stack((low + (high - low) * unit[:, 0], 0.4 * unit[:, 1], unit[:, 2]), 1)
+        """Three numbers of one draw."""
+        unit = draws.uniform(3).unbind(1)
+        return torch.stack([self.law(p, split).draw(u) for p, u in zip(self.parameters, unit, strict=True)], 1)
 
     def initial(self, draws: Draws) -> Tensor:
         """Five sines: A in [-.5,.5], l in {1,2,3}, phase in [0,2pi]."""

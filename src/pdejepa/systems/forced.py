@@ -19,11 +19,10 @@ from torch import Tensor
 from pdejepa.core.seeds import Draws
 from pdejepa.systems.base import System
 from pdejepa.systems.modes import cell_mean_factor, sine_sum
-from pdejepa.systems.structure import Parameter, Split, Structure, Term
+from pdejepa.systems.problem import LogUniform, Parameter, Structure, Term, power
+from pdejepa.systems.structure import Split
 
 N_SINES = 5
-DIFFUSIVITY = (1e-3, 5.0)
-OOD_DIFFUSIVITY = (5.0, 10.0)
 
 
 def _forcing_parameters() -> tuple[Parameter, ...]:
@@ -68,19 +67,17 @@ class ForcedSystem(System):
             "diffusivity",
             "beta",
             "diffusion coefficient",
-            DIFFUSIVITY,
+            LogUniform(1e-3, 5.0),
             (0.0, 100.0),
-            "log-uniform",
-            "length^2/time",
-            ood="log-uniform [5, 10]",
+            unit="length^2/time",
+            ood=LogUniform(5.0, 10.0),
         ),
         *_forcing_parameters(),
     )
+    boundaries = ("periodic",)
     structure = Structure(
-        terms=(Term("diffusivity", "beta", lambda xi: xi["diffusivity"], "rms", "u_xx"),),
+        terms=(Term("diffusivity", "beta", power("diffusivity"), "rms", "u_xx"),),
         has_shared=True,
-        periodic_axes=(True,),
-        padding="circular",
         forcing="time",
     )
 
@@ -114,10 +111,10 @@ class ForcedSystem(System):
         return slice(0, 250, 10)
 
     def environment(self, split: Split, draws: Draws) -> Tensor:
-        low, high = OOD_DIFFUSIVITY if split.is_ood else DIFFUSIVITY
+        diffusivity = self.law(self.parameters[0], split)
         return torch.cat(
             (
-                torch.exp(draws.uniform(1, math.log(low), math.log(high), at=0)),
+                diffusivity.draw(draws.uniform(1, at=0)),
                 draws.uniform(N_SINES, -0.5, 0.5, at=1),
                 draws.uniform(N_SINES, -0.4, 0.4, at=2),
                 draws.integers(N_SINES, 1, 3, at=3),

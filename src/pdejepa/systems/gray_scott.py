@@ -22,7 +22,8 @@ from pdejepa.operators.differences import nine_point_laplacian
 from pdejepa.solve.integrators import rk4_step, rk4_weights
 from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import SteppedSystem
-from pdejepa.systems.structure import Check, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
+from pdejepa.systems.structure import Check, Reference, Split
 
 D_A, D_B = 0.204, 0.102
 N_SEEDS = 3
@@ -37,18 +38,27 @@ class GrayScott(SteppedSystem):
     fields = ("a", "b")
     axes_names = ("x", "y")
     parameters = (
-        Parameter("feed", "F", "supply rate of a", (0.028, 0.045), (0.0, 1.0), unit="1/time", ood="[0.045, 0.047]"),
-        Parameter("kill", "k", "removal rate of b", (0.059, 0.064), (0.0, 1.0), unit="1/time", ood="[0.057, 0.059]"),
+        Parameter(
+            "feed", "F", "supply rate of a", Uniform(0.028, 0.045), (0.0, 1.0), unit="1/time", ood=Uniform(0.045, 0.047)
+        ),
+        Parameter(
+            "kill",
+            "k",
+            "removal rate of b",
+            Uniform(0.059, 0.064),
+            (0.0, 1.0),
+            unit="1/time",
+            ood=Uniform(0.057, 0.059),
+        ),
     )
     constants = MappingProxyType({"D_a": D_A, "D_b": D_B})
+    boundaries = ("periodic", "periodic")
     structure = Structure(
         terms=(
-            Term("feed", "F", lambda xi: xi["feed"], "mean_abs", "(1 - a, -b)"),
-            Term("kill", "k", lambda xi: xi["kill"], "mean_abs", "(0, -b)"),
+            Term("feed", "F", power("feed"), "mean_abs", "(1 - a, -b)"),
+            Term("kill", "k", power("kill"), "mean_abs", "(0, -b)"),
         ),
         has_shared=True,
-        periodic_axes=(True, True),
-        padding="circular",
     )
     reference = Reference("time step halved (the 32 x 32 grid defines the benchmark)", 1e-5)
     chunk = (120, 16384)
@@ -78,10 +88,6 @@ class GrayScott(SteppedSystem):
     @property
     def frame_idx(self) -> slice:
         return slice(0, 20)
-
-    def environment(self, split: Split, draws: Draws) -> Tensor:
-        feed, kill = ((0.045, 0.047), (0.057, 0.059)) if split.is_ood else ((0.028, 0.045), (0.059, 0.064))
-        return torch.cat((draws.uniform(1, *feed, at=0), draws.uniform(1, *kill, at=1)), 1)
 
     def initial(self, draws: Draws) -> Tensor:
         """a = .95, b = .05, and three blocks of a tenth of the width with a = 0, b = 1; no noise."""

@@ -25,7 +25,8 @@ from pdejepa.operators import spectral
 from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import relative_l2
 from pdejepa.systems.flow import FlowSystem
-from pdejepa.systems.structure import Check, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Parameter, Structure, Term, power
+from pdejepa.systems.structure import Check, Reference, Split
 
 TRAIN_VISCOSITY = (1e-5, 5e-5, 1e-4, 5e-4, 1e-3)
 TRAIN_FREQUENCY = (1.0, 2.0, 3.0)
@@ -73,11 +74,10 @@ class HeterNS(FlowSystem):
             ood="{0.5, 1.5, 2.5, 3.5}",
         ),
     )
+    boundaries = ("periodic", "periodic")
     structure = Structure(
-        terms=(Term("viscosity", "nu", lambda xi: xi["viscosity"], "midrange", "Lap omega"),),
+        terms=(Term("viscosity", "nu", power("viscosity"), "midrange", "Lap omega"),),
         has_shared=True,
-        periodic_axes=(True, True),
-        padding="circular",
         forcing="constant",
     )
     reference = Reference("time step halved; the grid is refined for even forcing frequency only, and reported", 1e-3)

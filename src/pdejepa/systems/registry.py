@@ -9,6 +9,7 @@ from typing import Any
 
 from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.systems.base import System, switches_error
+from pdejepa.systems.problem import Switch
 
 NAMES = (
     "advection",
@@ -21,8 +22,6 @@ NAMES = (
     "wave_2d",
     "gray_scott",
 )
-
-Switch = bool | int | float | str
 
 
 def get(name: str, **switches: Any) -> System:

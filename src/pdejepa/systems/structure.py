@@ -11,31 +11,13 @@ Letters: B rows, P parameters, M terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Rule = Literal["rms", "mean_abs", "midrange", "unit"]
-Named = dict[str, Tensor]  # parameter name -> (B,) values
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One named physical parameter.  Values outside `limits` make no physical or numerical sense and are refused."""
-
-    name: str
-    symbol: str
-    meaning: str
-    train: tuple[float, float]
-    limits: tuple[float, float]
-    law: str = "uniform"
-    unit: str = "1"
-    ood: str = ""
-    choices: tuple[float, ...] = ()
-    default: float | None = None
+from pdejepa.systems.problem import Named, Rule, Term
 
 
 @dataclass(frozen=True)
@@ -59,37 +41,6 @@ class Split:
 
 
 SIZES = ("tiny", "small", "paper")
-
-
-@dataclass(frozen=True)
-class Term:
-    """One parameter term sign * c(xi) * operator(u).
-
-    rule: how r is made from c with statistics of the train split
-      rms       c / sqrt(mean c^2)      mean_abs  c / mean |c|
-      midrange  (c - (min+max)/2) / ((max-min)/2)      unit  c itself (switches and one-hots)
-    """
-
-    name: str
-    symbol: str
-    coefficient: Callable[[Named], Tensor]
-    rule: Rule
-    operator: str  # the operator in words, e.g. "u_xx"
-    sign: int = 1
-
-
-@dataclass(frozen=True)
-class Structure:
-    """Everything the structured predictor needs to know about a system."""
-
-    terms: tuple[Term, ...]
-    has_shared: bool  # whether the predictor has a parameter-free part C
-    periodic_axes: tuple[bool, ...]
-    padding: Literal["circular", "zeros", "reflect"]  # what a convolutional decoder should do at the edges
-    forcing: Literal["none", "constant", "time"] = "none"  # a known field f(x) or f(t,x) on the right-hand side
-    time_order: Literal[1, 2] = 1  # 2: one stored frame is not the whole state
-    boundary_codes: tuple[str, ...] = ()  # names of the boundary one-hots, in the order of their terms
-    scaling: Mapping[str, int] | None = None  # powers: s u solves the equation with s^power p if u does with p
 
 
 @dataclass(frozen=True)

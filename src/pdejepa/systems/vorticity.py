@@ -22,7 +22,8 @@ from pdejepa.operators import arakawa, spectral
 from pdejepa.solve.integrators import rk4_step, rk4_weights
 from pdejepa.solve.march import Stepper
 from pdejepa.systems.flow import FlowSystem
-from pdejepa.systems.structure import Check, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
+from pdejepa.systems.structure import Check, Reference, Split
 
 FRAME = 2.0 / 29
 RK4_RADIUS = 2.6  # an ellipse of this half-width lies inside the stability region of RK4
@@ -42,17 +43,16 @@ class Vorticity(FlowSystem):
             "viscosity",
             "nu",
             "kinematic viscosity",
-            (1e-3, 1e-2),
+            Uniform(1e-3, 1e-2),
             (0.0, 0.1),
             unit="length^2/time",
             ood="linspace(1e-5, 1e-4, 12); bridge [1e-4, 1e-3]",
         ),
     )
+    boundaries = ("periodic", "periodic")
     structure = Structure(
-        terms=(Term("viscosity", "nu", lambda xi: xi["viscosity"], "midrange", "Lap omega"),),
+        terms=(Term("viscosity", "nu", power("viscosity"), "midrange", "Lap omega"),),
         has_shared=True,
-        periodic_axes=(True, True),
-        padding="circular",
     )
     reference = Reference("time step halved (the solver grid defines the benchmark)", 1e-3)
     chunk = (5, 128)

@@ -25,7 +25,8 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import Draws
 from pdejepa.operators.differences import wall_matrix
 from pdejepa.systems.base import System
-from pdejepa.systems.structure import Check, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
+from pdejepa.systems.structure import Check, Reference, Split
 
 N_GAUSSIANS = 5
 N_GRID = 100  # celerities and dampings of the in-distribution splits lie on a 100 x 100 grid
@@ -46,22 +47,31 @@ class Wave2D(System):
             "celerity",
             "c",
             "wave speed",
-            (100.0, 500.0),
+            Uniform(100.0, 500.0),
             (0.0, 2000.0),
             "100-point grid",
             "length/time",
-            ood="[500, 550]",
+            ood=Uniform(500.0, 550.0),
         ),
-        Parameter("damping", "k", "damping rate", (0.0, 50.0), (0.0, 1e4), "100-point grid", "1/time", ood="[50, 60]"),
+        Parameter(
+            "damping",
+            "k",
+            "damping rate",
+            Uniform(0.0, 50.0),
+            (0.0, 1e4),
+            "100-point grid",
+            "1/time",
+            ood=Uniform(50.0, 60.0),
+        ),
     )
+    boundaries = ("dirichlet", "dirichlet")
+    edges = "reflect"  # of the decoder; zeros, which the boundary says, were not tried
     structure = Structure(
         terms=(
-            Term("celerity", "c^2", lambda xi: xi["celerity"] ** 2, "rms", "(0, Lap u)"),
-            Term("damping", "k", lambda xi: xi["damping"], "rms", "(0, u_t)", sign=-1),
+            Term("celerity", "c^2", power("celerity", 2), "rms", "(0, Lap u)"),
+            Term("damping", "k", power("damping"), "rms", "(0, u_t)", sign=-1),
         ),
         has_shared=True,
-        periodic_axes=(False, False),
-        padding="reflect",
         scaling={},  # linear
     )
     reference = Reference("SciPy DOP853 at rtol 1e-9 on the same matrix instead of its eigenbasis", 1e-5)
@@ -111,17 +121,18 @@ class Wave2D(System):
     def environment(self, split: Split, draws: Draws) -> Tensor:
         """Pairs without replacement: one shuffled order of the grid, cut into the three splits."""
         if split.is_ood:
-            side, c_range, k_range = OOD_GRID, (500.0, 550.0), (50.0, 60.0)
+            side = OOD_GRID
             order = _shuffled(self.name, "ood", draws.seed, side * side)
             order = torch.cat(
                 (order.new_zeros(1), order[order != 0])
             )  # first the corner of the training box, (500, 50)
             cell = order[draws.rows]
         else:
-            side, c_range, k_range = N_GRID, (100.0, 500.0), (0.0, 50.0)
+            side = N_GRID
             cell = _shuffled(self.name, "id", draws.seed, side * side)[draws.rows + FIRST_CELL[split.name]]
-        celerity = torch.linspace(*c_range, side, dtype=torch.float64)[cell // side]
-        damping = torch.linspace(*k_range, side, dtype=torch.float64)[cell % side]
+        c_range, k_range = (self.law(parameter, split) for parameter in self.parameters)
+        celerity = torch.linspace(c_range.low, c_range.high, side, dtype=torch.float64)[cell // side]
+        damping = torch.linspace(k_range.low, k_range.high, side, dtype=torch.float64)[cell % side]
         return torch.stack((celerity, damping), 1)
 
     def initial(self, draws: Draws) -> Tensor:

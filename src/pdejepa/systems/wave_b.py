@@ -13,7 +13,6 @@ which way it travels: the system is second order in time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -27,17 +26,18 @@ from pdejepa.core.errors import ParameterError
 from pdejepa.core.seeds import Draws
 from pdejepa.operators import chebyshev
 from pdejepa.systems.base import System
-from pdejepa.systems.structure import Check, Named, Parameter, Reference, Split, Structure, Term
+from pdejepa.systems.problem import Coefficient, Parameter, Structure, Term, one_hot
+from pdejepa.systems.structure import Check, Reference, Split
 
 CODES = ("DD", "DN", "ND", "NN")  # left, right
 C = 2.0
 HALF = 8.0
 
 
-def _is_code(code: str) -> Callable[[Named], Tensor]:
-    """One-hot of a boundary pair as a function of the named parameters."""
+def _code(code: str) -> Coefficient:
+    """One-hot of a boundary pair."""
     left, right = (float(kind == "N") for kind in code)
-    return lambda xi: ((xi["bc_left"] == left) & (xi["bc_right"] == right)).double()
+    return one_hot(bc_left=left, bc_right=right)
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,12 @@ class WaveB(System):
         ),
     )
     constants = MappingProxyType({"celerity": C})
+    boundaries = ("dirichlet",)  # Neumann where the parameters say so
     structure = Structure(
         terms=tuple(
-            Term(code, code, _is_code(code), "unit", f"boundary part of c^2 u_xx for ends {code}") for code in CODES
+            Term(code, code, _code(code), "unit", f"boundary part of c^2 u_xx for ends {code}") for code in CODES
         ),
         has_shared=True,
-        periodic_axes=(False,),
-        padding="zeros",
         time_order=2,
         scaling={},  # linear
         boundary_codes=CODES,

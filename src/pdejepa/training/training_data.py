@@ -17,6 +17,7 @@ from pdejepa.core.errors import DataError
 from pdejepa.models.amplitude import at_unit_amplitude
 from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
 from pdejepa.systems import System
+from pdejepa.systems.problem import Problem
 
 
 @dataclass
@@ -26,11 +27,12 @@ class TrainingData:
     At unit amplitude both are those of the divided fields.
     """
 
-    system: System
+    problem: Problem
     fields: dict[str, Tensor]
     xi: dict[str, Tensor]
     statistics: Statistics
     hash: str
+    system: System | None = None  # that made the trajectories, where it is known
 
     @property
     def n_frames(self) -> int:
@@ -41,33 +43,34 @@ class TrainingData:
 
 
 def normalised(
-    system: System,
+    problem: Problem,
     fields: dict[str, Tensor],
     xi: dict[str, Tensor],
     digest: str,
     coordinate: Literal["linear", "log"] = "linear",
     amplitude: Literal["as_is", "unit"] = "as_is",
+    system: System | None = None,
 ) -> TrainingData:
     """Physical fields and parameters of several splits, normalised in place with the statistics of train."""
     for split, values in fields.items():
         _check(values, split)
-    ranges = parameter_ranges(system, xi["train"])
+    ranges = parameter_ranges(problem, xi["train"])
     if amplitude == "unit":
-        xi = _to_unit(system, fields, xi)
-    statistics = fit_statistics(system, fields["train"], xi["train"], coordinate)
+        xi = _to_unit(problem, fields, xi)
+    statistics = fit_statistics(problem, fields["train"], xi["train"], coordinate)
     if amplitude == "unit":
         statistics = replace(statistics, ranges=ranges, unit_ranges=statistics.ranges)
-    mean, std = statistics.moments(system.ndim, fields["train"].device)
+    mean, std = statistics.moments(problem.ndim, fields["train"].device)
     for values in fields.values():
         values.sub_(mean).div_(std)
-    return TrainingData(system, fields, xi, statistics, digest)
+    return TrainingData(problem, fields, xi, statistics, digest, system)
 
 
-def _to_unit(system: System, fields: dict[str, Tensor], xi: dict[str, Tensor]) -> dict[str, Tensor]:
+def _to_unit(problem: Problem, fields: dict[str, Tensor], xi: dict[str, Tensor]) -> dict[str, Tensor]:
     """Divide fields in place by their size; their new parameters."""
     found = {}
     for split, values in fields.items():
-        size, found[split] = at_unit_amplitude(system, values, xi[split])
+        size, found[split] = at_unit_amplitude(problem, values, xi[split])
         values.div_(size)
     return found
 

@@ -43,7 +43,7 @@ def test_one_system_in_full(name: str, capsys: Printed) -> None:
     assert main(["systems", name]) == 0
     text, system = capsys.readouterr().out, systems.get(name)
     for parameter in system.parameters:
-        for word in (parameter.name, parameter.symbol, parameter.unit, parameter.meaning, parameter.ood):
+        for word in (parameter.name, parameter.symbol, parameter.unit, parameter.meaning, parameter.ood_text):
             assert word in text
         assert f"[{parameter.train[0]:g}, {parameter.train[1]:g}]" in text
         assert f"[{parameter.limits[0]:g}, {parameter.limits[1]:g}]" in text

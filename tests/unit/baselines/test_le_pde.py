@@ -106,7 +106,7 @@ def test_coarse_inside_fine_outside() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="one number per step"):
         LePdeConfig(latent_weights=(1.0,))
-    task = dataclasses.replace(task_of("combined", 64), system=get("combined", n_points=40))
+    task = dataclasses.replace(task_of("combined", 64), problem=get("combined", n_points=40).problem)
     with pytest.raises(ConfigError, match="multiples of 16"):
         LePde(LePdeConfig(), task)
     solver = tiny(history=3)

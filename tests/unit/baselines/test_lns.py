@@ -22,7 +22,7 @@ def test_size(name: str, autoencoder: float, sites: int) -> None:
     solver = on_meta(Lns, name)
     assert (count(solver.encoder) + count(solver.decoder)) / 1e6 == pytest.approx(autoencoder, rel=0.01)
     assert 1.575 < count(solver.dynamics) / 1e6 < 1.605
-    u = torch.empty(1, 2, len(solver.task.system.fields), *solver.task.grid, device="meta")
+    u = torch.empty(1, 2, len(solver.task.problem.fields), *solver.task.grid, device="meta")
     assert solver.encode(u).shape == (1, 2, sites**2, 64)
 
 

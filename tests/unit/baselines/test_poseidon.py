@@ -239,7 +239,7 @@ def test_a_forcing_in_time_is_told_half_way() -> None:
     assert seen[0].shape[1] == 3
     torch.testing.assert_close(told[:, :1], u)
     torch.testing.assert_close(told[:, 1], solver.standardised(xi)[:, :1].expand(-1, 64))
-    system = solver.task.system
+    system = solver.task.problem
     gap = float(system.times[1] - system.times[0])
     forcing = system.forcing(system.times[0] + torch.tensor([3.5, 6.0]) * gap, xi, u.double())
     torch.testing.assert_close(told[:, 2:], (forcing * gap / solver.task.statistics.std[0]).float())

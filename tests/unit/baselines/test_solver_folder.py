@@ -42,7 +42,8 @@ def test_a_run_or_its_model(folder: Path) -> None:
     [
         ({"format": "another"}, '"format" must be "pdejepa-solver"'),
         ({"solver": "nobody"}, "There is no solver 'nobody'"),
-        ({"system": "nothing"}, "nothing"),
+        ({"system": "nothing"}, "the model is for 'nothing'"),
+        ({"system": "nothing", "problem": {}}, "There is no system 'nothing'"),
         ({"model": {"width": 12, "modes": 4, "depth": 3, "history": 2, "rolled": 1}}, "spectral"),
         ({"model": {"width": 10**9, "modes": 4, "depth": 2, "history": 2, "rolled": 1}}, "solver"),
         ({"model": {"wide": 1}}, "wide"),

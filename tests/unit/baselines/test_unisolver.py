@@ -53,7 +53,7 @@ def test_parameters_own_the_first_channels() -> None:
 
 def test_a_forcing_in_time_is_told_at_its_time() -> None:
     solver, _, xi = forced()
-    system, frame = solver.task.system, torch.tensor([3, 4])
+    system, frame = solver.task.problem, torch.tensor([3, 4])
     told = solver._places(xi, frame)[..., 2:]  # after two distances
     gap = float(system.times[1] - system.times[0])
     field = system.forcing(system.times[0] + (frame + 0.5) * gap, xi, torch.empty(2, 1, 64, dtype=torch.float64))

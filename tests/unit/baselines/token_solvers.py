@@ -25,11 +25,12 @@ def task_of(name: str, n_points: int = 0, n_environments: int = 6) -> Task:
     fields = rough(name, 6, 2, n_points)
     mean, std = xi.mean(0), xi.std(0)
     return Task(
-        system=system,
-        statistics=fit_statistics(system, fields, xi),
+        problem=system.problem,
+        statistics=fit_statistics(system.problem, fields, xi),
         xi_mean=tuple(mean.tolist()),
         xi_std=tuple(torch.where(std > 0, std, 1.0).tolist()),
         n_environments=n_environments,
+        n_train=system.split("train").n,
         has_support=True,
     )
 

@@ -125,12 +125,10 @@ def test_newer_and_wrong_versions(model: Path) -> None:
 
 BAD_VALUES: list[tuple[str, Any, str]] = [
     ("system", 5, "system: must be text"),
-    ("system", "heaat", "did you mean 'heat'"),
+    ("system", "heaat", "stored is 'heat', but the model is for 'heaat'"),
     ("switches", [], "switches: must be"),
-    ("switches", {"n_points": "many"}, "cannot be built"),
-    ("switches", {"n_points": -4}, "cannot be built|refused"),
-    ("switches", {"n_points": 10**12}, "cannot be built|refused"),
-    ("switches", {"nonsense": 1}, "no switch 'nonsense'"),
+    ("switches", {"n_points": 64}, "stored is 'heat', but"),
+    ("problem", 3, "problem: must be"),
     ("variant", "magic", "variant: must be one of"),
     ("history", 2, "observed frames"),
     ("history", "1", "history: must be an integer"),
@@ -157,6 +155,55 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
 def test_bad_values(model: Path, key: str, value: Any, words: str) -> None:
     edit(model, lambda config: config.update({key: value}))
     refuse(model, words)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("system", "heaat", "did you mean 'heat'"),
+        ("switches", {"n_points": "many"}, "cannot be built"),
+        ("switches", {"n_points": -4}, "cannot be built|refused"),
+        ("switches", {"n_points": 10**12}, "cannot be built|refused"),
+        ("switches", {"nonsense": 1}, "no switch 'nonsense'"),
+    ],
+)
+def test_bad_values_in_files_of_format_1(model: Path, key: str, value: Any, words: str) -> None:
+    """They do not hold the problem: the system of their name says it."""
+    edit(model, lambda config: (config.pop("problem"), config.update({"format_version": 1, key: value})))
+    refuse(model, words)
+
+
+MANY = ["u"] * 100
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda problem: problem.update(colour=1), "colour: unknown key"),
+        (lambda problem: problem.pop("times"), "times: required"),
+        (lambda problem: problem.update(fields=MANY), "this many fields is refused"),
+        (lambda problem: problem.update(axes=[]), "this many axes is refused"),
+        (lambda problem: problem.update(axes=problem["axes"] * 4), "this many axes is refused"),
+        (lambda problem: problem.update(axes=[{**problem["axes"][0], "boundary": "magic"}]), "boundary must be one of"),
+        (lambda problem: problem.update(axes=[{**problem["axes"][0], "points": ["a"]}]), "points item 1"),
+        (lambda problem: problem.update(axes=[5]), "axes: item 1 of the list must be a group of keys"),
+        (lambda problem: problem.update(times=[0.0]), "this many times is refused"),
+        (lambda problem: problem.update(parameters=problem["parameters"] * 80), "this many parameters is refused"),
+        (lambda problem: problem["structure"].update(terms=problem["structure"]["terms"] * 2000), "this many terms"),
+        (lambda problem: problem["structure"]["terms"][0].update(coefficient={}), "a product of powers or a one-hot"),
+        (lambda problem: _coefficient(problem, powers={"speed": 1.0}), "needs 'speed', which is none of its"),
+        (lambda problem: _coefficient(problem, powers={"diffusivity": "x"}), "powers key 'diffusivity' must be"),
+        (lambda problem: problem["structure"].update(forcing="often"), "forcing"),
+        (lambda problem: problem.update(law="os.system"), "law: unknown key"),
+    ],
+)
+def test_bad_problems(model: Path, change: Callable[[dict[str, Any]], object], words: str) -> None:
+    edit(model, lambda config: change(config["problem"]))
+    refuse(model, words)
+
+
+def _coefficient(problem: dict[str, Any], **values: Any) -> None:
+    problem["structure"]["terms"][0]["coefficient"] = values
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_what_was_saved_comes_back(name: str, tmp_path: Path) -> None:
     model = tiny.surrogate(name)
     digest = save_model(model, tmp_path / "m", tiny.DETAILS)
     again, details = load_surrogate(tmp_path / "m", "cpu")
-    assert again.system == model.system
+    assert again.problem == model.problem
     assert again.config == model.config
     assert again.statistics == model.statistics
     assert again.state_dict().keys() == model.state_dict().keys()
@@ -33,7 +33,7 @@ def test_what_was_saved_comes_back(name: str, tmp_path: Path) -> None:
     assert not any(value.requires_grad for value in again.parameters())
     assert details["weights_sha256"] == digest == sha256_file(tmp_path / "m" / "weights.safetensors")
     assert details["recipe"] == "tiny"
-    u0, values = tiny.state(model.system), tiny.middle(model.system)
+    u0, values = tiny.state(model.problem), tiny.middle(model.problem)
     first = pdejepa.load(tmp_path / "m", "cpu").forecast(u0, values, n_frames=2)
     assert torch.equal(first.fields, tiny.forecaster(name).forecast(u0, values, n_frames=2).fields)
 
@@ -90,7 +90,7 @@ def test_config_has_the_agreed_keys(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     agreed = """format format_version pdejepa system switches variant history recipe polish seed model statistics fields
         grid times parameters lineage data_hash seconds device torch commit errors weights_sha256 weights_bytes
-        weights_dtype size training steps as_trained"""
+        weights_dtype size training steps as_trained problem"""
     assert list(config) == agreed.split() == list(Header.__dataclass_fields__)
     assert config["switches"]["solver_grid"] == 64  # the tiny size
     assert config["parameters"]["viscosity"]["train"] == [1e-5, 1e-3]
@@ -155,7 +155,7 @@ def test_run_folders(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="run without a model yet"):
         load_surrogate(run, "cpu")
     tiny.saved("heat", run / "model")
-    assert load_surrogate(run, "cpu")[0].system.name == "heat"
+    assert load_surrogate(run, "cpu")[0].problem.name == "heat"
     assert pdejepa.load(str(run), "cpu").folder == run / "model"
     assert locate.run_folder(run / "model") == run
 
@@ -186,11 +186,11 @@ def test_shipped_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / package)
     monkeypatch.chdir(tmp_path)
     tiny.saved("heat", tmp_path / "pdejepa" / "checkpoints" / "heat-tiny")
-    assert load_surrogate("heat-tiny", "cpu")[0].system.name == "heat"
+    assert load_surrogate("heat-tiny", "cpu")[0].problem.name == "heat"
     with pytest.raises(CheckpointError, match=r"did you mean 'heat-tiny'\? Models that come with pdejepa: heat-tiny\."):
         load_surrogate("heat-tinny", "cpu")
     tiny.saved("burgers", tmp_path / "heat-tiny")  # a folder of that name comes first
-    assert load_surrogate("heat-tiny", "cpu")[0].system.name == "burgers"
+    assert load_surrogate("heat-tiny", "cpu")[0].problem.name == "burgers"
 
 
 def test_importing_the_package_stays_cheap() -> None:

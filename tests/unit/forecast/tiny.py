@@ -46,7 +46,7 @@ def surrogate(name: str, variant: str = "physics", history: int = 1, seed: int =
     speed = speed or (3.0 if system.structure.time_order == 2 else 30.0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Surrogate(system, CONFIG, variant, statistics(system), history)  # type: ignore[arg-type]
+        model = Surrogate(system.problem, CONFIG, variant, statistics(system), history)  # type: ignore[arg-type]
     with torch.no_grad():
         for key, value in model.named_parameters():
             if value.ndim == 2 and ("head" in key or "forced.out" in key):

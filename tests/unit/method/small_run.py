@@ -41,7 +41,7 @@ def small_training(system: str = "advection", *words: str) -> tuple[RunConfig, T
     config = small_config(system, *words)
     data = load_data(config, CPU, show=False)
     torch.manual_seed(0)
-    model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history)
+    model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
     return config, data, model
 
 

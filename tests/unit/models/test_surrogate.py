@@ -20,8 +20,13 @@ from pdejepa.models.config import (
     ProjectorConfig,
 )
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.systems import System, build_system
 
 VARIANTS = ("physics", "geo", "vanilla", "direct")
+
+
+def system_of(model: Surrogate) -> System:
+    return build_system(model.problem.name, "paper", model.problem.switches)
 
 
 def small(system: systems.System, **field: object) -> ModelConfig:
@@ -44,14 +49,14 @@ def surrogate(name: str, variant: str = "physics", history: int = 1, **field: ob
     fields = torch.randn(6, 2, len(system.fields), *system.grid)
     torch.manual_seed(0)
     statistics = fit_statistics(system, fields, xi, field.get("coordinate", "linear"))  # type: ignore[arg-type]
-    return Surrogate(system, small(system, **field), variant, statistics, history), xi  # type: ignore[arg-type]
+    return Surrogate(system.problem, small(system, **field), variant, statistics, history), xi  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", systems.NAMES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_system_and_variant_rolls_out(name: str, variant: str) -> None:
     model, xi = surrogate(name, variant)
-    u = torch.randn(2, 1, len(model.system.fields), *model.system.grid)
+    u = torch.randn(2, 1, len(system_of(model).fields), *system_of(model).grid)
     q = model.encode(u)
     rolled = model.rollout(q, model.drive(xi[:2]), 3)
     assert rolled.shape == (2, 4, model.patches.n_tokens, 16)
@@ -75,7 +80,7 @@ def test_zero_speed_means_no_motion() -> None:
     for head in model.field.D_heads:  # type: ignore[union-attr]
         torch.nn.init.normal_(head[-1].weight)
     q = model.encode(torch.randn(2, 1, 1, 256))
-    still = model.rollout(q, model.drive(model.system.xi(speed=[0.0, 2.0])), 4)
+    still = model.rollout(q, model.drive(system_of(model).xi(speed=[0.0, 2.0])), 4)
     assert torch.equal(still[0], q[0].expand_as(still[0]))
     assert (still[1, 1:] - q[1]).abs().mean() > 1e-2
 
@@ -83,7 +88,7 @@ def test_zero_speed_means_no_motion() -> None:
 def test_steps_grow_with_terms_that_are_stronger_than_in_training() -> None:
     model, _ = surrogate("burgers")
     low, high = model.statistics.ranges["diffusivity"]
-    xi = model.system.xi(diffusivity=[low / 2, high, 1.2 * high, 2 * high, 20 * high])
+    xi = system_of(model).xi(diffusivity=[low / 2, high, 1.2 * high, 2 * high, 20 * high])
     torch.testing.assert_close(model.conditioner.strength(xi), torch.tensor([1.0, 1.0, 1.2, 2.0, 20.0]).double())
     assert model.finer_steps(xi[:3]) is None
     expected = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
@@ -101,7 +106,7 @@ def test_parameters_of_the_train_split_take_the_steps_of_training(name: str) -> 
 def test_finer_steps_are_those_of_another_configuration() -> None:
     model, xi = surrogate("burgers")
     finer, _ = surrogate("burgers", n_substeps=4)
-    q, drive = model.encode(torch.randn(6, 1, 1, *model.system.grid)), model.drive(xi)
+    q, drive = model.encode(torch.randn(6, 1, 1, *system_of(model).grid)), model.drive(xi)
     given = model.rollout(q, drive, 3, torch.full((6, 4), 0.25))
     torch.testing.assert_close(given, finer.rollout(q, drive, 3))
     assert not torch.equal(given, model.rollout(q, drive, 3))
@@ -184,7 +189,7 @@ def test_channel_moments() -> None:
 @pytest.mark.parametrize("name", systems.NAMES)
 def test_coefficients_are_those_of_the_system(name: str) -> None:
     model, xi = surrogate(name)
-    expected = model.system.coefficients(xi).r(model.system.named(xi))
+    expected = system_of(model).coefficients(xi).r(system_of(model).named(xi))
     torch.testing.assert_close(model.conditioner.r(xi), expected.float())
 
 
@@ -200,7 +205,7 @@ def test_forcing_tokens_follow_the_time_of_each_row() -> None:
     drive = model.drive(xi[:2])
     assert drive.forcing is not None
     tokens = drive.forcing(torch.tensor([0.0, 3.5]))
-    gap, system = model.conditioner.frame_gap, model.system
+    gap, system = model.conditioner.frame_gap, system_of(model)
     for row, s in enumerate((0.0, 3.5)):
         field = system.forcing(s * gap, xi[row : row + 1], torch.empty(1, 1, 256))
         expected = model.patches.split(field.float() * gap / model.statistics.std[0])
@@ -209,9 +214,9 @@ def test_forcing_tokens_follow_the_time_of_each_row() -> None:
 
 def test_a_given_forcing_replaces_that_of_the_parameters() -> None:
     model, xi = surrogate("heterns")
-    like = torch.empty(2, 1, *model.system.grid)
+    like = torch.empty(2, 1, *system_of(model).grid)
     own = model.drive(xi[:2])
-    same = model.drive(xi[:2], forcing=lambda t: model.system.forcing(0.0, xi[:2], like))
+    same = model.drive(xi[:2], forcing=lambda t: system_of(model).forcing(0.0, xi[:2], like))
     none = model.drive(xi[:2], forcing=lambda t: torch.zeros_like(like))
     s = torch.zeros(2)
     assert own.forcing is not None

@@ -54,7 +54,7 @@ def _stage(
     data = load_data(config, CPU, show=False)  # small solves are faster there
     data.fields, data.xi = ({split: t.to(device) for split, t in part.items()} for part in (data.fields, data.xi))
     torch.manual_seed(0)
-    model = Surrogate(data.system, config.model, config.variant, data.statistics, config.history).to(device)
+    model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history).to(device)
     stage = BUILD[name](config, data, model, Place(device))
     if device.type == "cuda" and is_compiled:
         compile_blocks(stage)

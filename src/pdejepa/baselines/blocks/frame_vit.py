@@ -52,7 +52,7 @@ class FrameVit(nn.Module):
 
     def __init__(self, config: FrameVitConfig, task: Task, n_condition: int = 0) -> None:
         super().__init__()
-        self.patches = PatchGrid(task.grid, config.patch, task.system.structure.periodic_axes)
+        self.patches = PatchGrid(task.grid, config.patch, task.problem.periodic_axes)
         width, n_values = config.width, task.n_channels * self.patches.patch_points
         with torch.device("cpu"):  # tables have values even where a network is only counted
             places = grid_sinusoids((1, *self.patches.tokens), width)  # (N,w), all at time 0

@@ -24,7 +24,8 @@ from pdejepa.data.well.shard import ShardFile
 from pdejepa.solve.outcome import Outcome, count_outcomes
 from pdejepa.systems import NAMES, System, build_system
 from pdejepa.systems.base import MAX_ATTEMPTS
-from pdejepa.systems.structure import Check, Parameter, Split
+from pdejepa.systems.problem import Parameter
+from pdejepa.systems.structure import Check, Split
 
 ROUNDING = 1e-6  # coordinates, times and scalars are stored in float32
 SHARD_KEYS = ("system", "size", "seed", "raw_frames", "switches")

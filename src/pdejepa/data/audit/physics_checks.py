@@ -26,7 +26,7 @@ from pdejepa.data.audit.findings import Report, counted, show
 from pdejepa.data.well.reader import Dataset
 from pdejepa.solve.outcome import Outcome
 from pdejepa.systems.base import SteppedSystem, relative_l2
-from pdejepa.systems.structure import Parameter
+from pdejepa.systems.problem import Parameter
 
 if TYPE_CHECKING:
     from pdejepa.data.audit.auditor import AuditConfig

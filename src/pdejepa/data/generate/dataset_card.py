@@ -15,7 +15,8 @@ from pdejepa.core.text import human_bytes
 from pdejepa.data.generate.layout import Plan
 from pdejepa.data.generate.stats import CLIP, clipped
 from pdejepa.systems import switch_values
-from pdejepa.systems.structure import Parameter, Split
+from pdejepa.systems.problem import Parameter
+from pdejepa.systems.structure import Split
 
 Stats = Mapping[str, Mapping[str, float]]
 
@@ -85,7 +86,7 @@ class Card:
                 p.meaning,
                 p.law,
                 _interval(p.train),
-                p.ood or "-",
+                p.ood_text or "-",
                 _interval(p.limits),
             )
             for p in parameters
@@ -117,7 +118,7 @@ class Card:
     def _grid(self) -> str:
         system = self.plan.system
         lines = []
-        for (name, nodes), is_periodic in zip(system.axes.items(), system.structure.periodic_axes, strict=True):
+        for (name, nodes), is_periodic in zip(system.axes.items(), system.problem.periodic_axes, strict=True):
             ends = "periodic, end point left out" if is_periodic else "walls at both ends"
             lines.append(
                 f"- `{name}`: {len(nodes)} points from {float(nodes[0]):.6g} to {float(nodes[-1]):.6g}, {ends}"

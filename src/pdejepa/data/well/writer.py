@@ -43,6 +43,7 @@ from pdejepa.systems import Generated
 
 Report = Callable[[int], None]
 MAX_ROWS_TOLD = 10
+BOUNDARIES = {"periodic": "PERIODIC", "dirichlet": "WALL", "neumann": "WALL", "open": "OPEN"}  # as The Well says
 
 
 def write_shard(plan: Plan, piece: Piece, path: Path, device: torch.device, report: Report | None = None) -> None:
@@ -128,9 +129,9 @@ class _Writer:
         times = system.raw_times if self.plan.config.raw_frames else system.times
         _put(dimensions, "time", times, per_sample=False, per_time=True)
         walls = self.file.create_group("boundary_conditions")
-        for (name, nodes), is_periodic in zip(system.axes.items(), system.structure.periodic_axes, strict=True):
-            _put(dimensions, name, nodes, per_sample=False, per_time=False)
-            _put_boundary(walls, name, len(nodes), "PERIODIC" if is_periodic else "WALL")
+        for axis, nodes in zip(system.problem.axes, system.axes.values(), strict=True):
+            _put(dimensions, axis.name, nodes, per_sample=False, per_time=False)
+            _put_boundary(walls, axis.name, len(nodes), BOUNDARIES[axis.boundary])
         for name in ("t1_fields", "t2_fields"):
             self.file.create_group(name).attrs["field_names"] = []
 

@@ -134,7 +134,7 @@ class Measuring:
 
     def _side_decoder(self) -> Decoder:
         model, sizes = self.model, self.config.model
-        n_channels, padding = len(self.system.fields), self.system.structure.padding
+        n_channels, padding = len(self.system.fields), self.system.problem.padding
         decoder = Decoder(sizes.decoder, model.patches, sizes.encoder.width, n_channels, padding)
         stage = StageFolder(self.folder / "reconstruct")
         restore({"decoder": decoder}, stage.read(FINAL).weights, f"{self.folder}/reconstruct/{FINAL}")

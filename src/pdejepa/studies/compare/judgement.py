@@ -40,7 +40,7 @@ def judge(entry: Entry, pool: Pool, split: str) -> dict[str, Any]:
     """Errors of a competitor on a split of the pool."""
     n, order = pool.data.n(split), pool.environment[split].argsort(stable=True)  # who adapts does so once for several
     start, tail, joint, repeated, bad = [], [], [], [], 0
-    headline = getattr(metrics, metric_of(pool.task.system.name))
+    headline = getattr(metrics, metric_of(pool.task.problem.name))
     for part in in_pieces(n, _block(pool.task.grid)):
         u, xi, support = _inputs(entry, pool, split, order[part])
         answer = entry.forecast(u[:, :1], xi, u.shape[1] - 1, support)
@@ -102,7 +102,7 @@ def true_frames(entry: Entry, pool: Pool) -> int:
 def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """True fields (B,T,C,*grid) in physical units, parameters, and a support trajectory for those who need one."""
     data = pool.data
-    mean, std = data.statistics.moments(data.system.ndim, rows.device)
+    mean, std = data.statistics.moments(data.problem.ndim, rows.device)
     u = data.fields[split][rows] * std + mean
     support = None
     if "support" in entry.card.reads:

@@ -26,9 +26,9 @@ LARGEST = 2**28  # values that are solved for together
 
 
 def blind_error(pool: Pool, split: str) -> float | None:
-    """The headline error of u_blind; None where frames do not hold the whole state, or where none is finite."""
+    """The headline error of u_blind; None without a solver that starts from a frame, or where none is finite."""
     system, data = pool.data.system, pool.data
-    if system.n_state != len(system.fields):
+    if system is None or system.n_state != len(system.fields):
         return None
     mean, std = data.statistics.moments(system.ndim, data.fields[split].device)
     u = data.fields[split][:N_TRAJECTORIES] * std + mean  # (B,T,C,*grid)

@@ -149,7 +149,7 @@ def test_reconstruction_decodes_true_latents(whole: Path) -> None:
     from pdejepa.core.weights import read_weights
 
     model = load(whole / "physics", "cpu").surrogate
-    decoder = Decoder(model.config.decoder, model.patches, 16, 1, model.system.structure.padding)
+    decoder = Decoder(model.config.decoder, model.patches, 16, 1, model.system.problem.padding)
     stored = read_weights(whole / "physics" / "reconstruct" / "final" / "weights.safetensors")
     decoder.load_state_dict({name.removeprefix("decoder."): value for name, value in stored.items()})
     fields = model.system.generate("test", N).fields
