@@ -9,11 +9,12 @@ import os
 import re
 import resource
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import torch
 
@@ -24,6 +25,51 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 SMALL = 200_000  # values
+
+
+class Setting(Generic[T]):
+    """A setting of the whole process that several threads may want at once.
+
+    The first one in remembers what it was, the strictest wish is in force, and the last one out restores.
+    """
+
+    def __init__(self, read: Callable[[], T], write: Callable[[T], object], strictness: Callable[[T], float]) -> None:
+        self._read, self._write, self._strictness = read, write, strictness
+        self._lock, self._wishes = threading.Lock(), list[T]()
+        self._before: T | None = None
+
+    @contextlib.contextmanager
+    def held(self, wish: T) -> Iterator[None]:
+        """Inside, the setting is `wish`, or something stricter that somebody else wants."""
+        with self._lock:
+            if not self._wishes:
+                self._before = self._read()
+            self._wishes.append(wish)
+            self._write(max(self._wishes, key=self._strictness))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wishes.remove(wish)
+                self._write(max(self._wishes, key=self._strictness) if self._wishes else cast("T", self._before))
+
+
+MATMUL = Setting(
+    torch.get_float32_matmul_precision,
+    torch.set_float32_matmul_precision,
+    lambda precision: ("medium", "high", "highest").index(precision),
+)
+CONVOLUTIONS = Setting(
+    lambda: torch.backends.cudnn.allow_tf32,
+    lambda allowed: setattr(torch.backends.cudnn, "allow_tf32", allowed),
+    lambda allowed: not allowed,
+)
+STANCE = Setting(
+    lambda: False,
+    lambda is_fixed: torch.compiler.set_stance("eager_on_recompile" if is_fixed else "default"),
+    lambda is_fixed: is_fixed,
+)
+DEFAULT_DTYPE = Setting(torch.get_default_dtype, torch.set_default_dtype, lambda dtype: dtype.itemsize)
 
 
 def device_name(device: torch.device) -> str:
@@ -75,46 +121,25 @@ def rank_and_world() -> tuple[int, int]:
 @contextlib.contextmanager
 def tf32(device: torch.device) -> Iterator[None]:
     """Matrix products of float32 on a GPU with ten-bit mantissas: several times faster, three digits kept."""
-    if device.type != "cuda":
+    with MATMUL.held("high") if device.type == "cuda" else contextlib.nullcontext():
         yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @contextlib.contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Products and convolutions in true float32, whatever the process has switched on for training."""
-    no_tf32 = _no_tf32() if device.type == "cuda" else contextlib.nullcontext()
-    with torch.autocast(device.type, enabled=False), single_precision(), no_tf32:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.autocast(device.type, enabled=False))
+        stack.enter_context(single_precision())
+        if device.type == "cuda":
+            stack.enter_context(MATMUL.held("highest"))
+            stack.enter_context(CONVOLUTIONS.held(False))
         yield
 
 
-@contextlib.contextmanager
-def single_precision() -> Iterator[None]:
+def single_precision() -> contextlib.AbstractContextManager[None]:
     """New tensors are float32, whatever the default of the process is."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def _no_tf32() -> Iterator[None]:
-    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = convolution
+    return DEFAULT_DTYPE.held(torch.float32)
 
 
 def used_memory(device: torch.device) -> int:
@@ -145,9 +170,7 @@ def free_memory() -> None:
 
 def without_new_code(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Inside, compiled code is used where it fits, and nothing is compiled for shapes that come once or twice."""
-    if device.type != "cuda":
-        return contextlib.nullcontext()
-    return torch.compiler.set_stance("eager_on_recompile")
+    return STANCE.held(True) if device.type == "cuda" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -157,7 +180,7 @@ def few_threads(like: torch.Tensor | None = None) -> Iterator[None]:
     Sharing out a small array costs more than it saves, and on a busy machine the threads spin waiting for each
     other: a factor of seven was measured on two cores.
     """
-    before = torch.get_num_threads()
+    before = torch.get_num_threads()  # of this thread: OpenMP counts for each by itself
     if before == 1 or (like is not None and (like.is_cuda or like.numel() > SMALL)):
         yield
         return

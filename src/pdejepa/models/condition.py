@@ -167,6 +167,7 @@ class Conditioner:
         self.first_time, self.frame_gap = problem.times[0], problem.frame_gap
         std = torch.tensor(statistics.std).reshape(1, -1, *[1] * problem.ndim)
         self.forcing_factor = self.frame_gap / std  # (1,C,1..)
+        self._factors: dict[torch.device, Tensor] = {}  # the same on every device that asked
 
     def r(self, xi: Tensor) -> Tensor:
         """Normalised, signed coefficients (B,M) float32 of parameters (B,P)."""
@@ -204,7 +205,7 @@ class Conditioner:
         if self.problem.structure.forcing == "none" or self.scalars:
             return Drive(self.r(xi))
         start = self.first_time if t0 is None else t0
-        factor = self.forcing_factor = self.forcing_factor.to(xi.device)
+        factor = self._factor(xi.device)
         like = torch.empty((len(xi), len(self.problem.fields), *self.problem.grid), device=xi.device)
         known: dict[str, Tensor] = {}
 
@@ -219,6 +220,12 @@ class Conditioner:
             return result
 
         return Drive(self.r(xi), tokens)
+
+    def _factor(self, device: torch.device) -> Tensor:
+        """Copied once: a step that a GPU records and replays may not copy."""
+        if device not in self._factors:
+            self._factors[device] = self.forcing_factor.to(device)
+        return self._factors[device]
 
     @property
     def n_conditions(self) -> int:
