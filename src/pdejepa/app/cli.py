@@ -25,6 +25,7 @@ from pdejepa.core.errors import EXIT_CODES, Interrupted, PdejepaError, ResourceE
 
 COMMANDS: tuple[str, ...] = (
     "systems",
+    "check_system",
     "generate",
     "audit",
     "show",

@@ -18,7 +18,7 @@ from pdejepa.operators import spectral
 from pdejepa.systems.base import System
 from pdejepa.systems.modes import sine_sum
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
-from pdejepa.systems.structure import Check, Reference, Split
+from pdejepa.systems.structure import Check, Reference
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,6 @@ class Advection(System):
 
     n_points: int = 256
     length: float = 128.0
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 1_200, "speed in the training range"),
-            Split("valid", 120, 12, "as train, other speeds and waves"),
-            Split("test", 120, 12, "as train, other speeds and waves"),
-            Split("ood", 120, 12, "speed in [4, 5], beyond the training range", is_ood=True, is_ours=True),
-        )
 
     @property
     def axes(self) -> dict[str, Tensor]:

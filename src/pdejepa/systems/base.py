@@ -28,6 +28,7 @@ from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
 from pdejepa.solve.outcome import Fields, as_fields
+from pdejepa.systems.benchmarks import splits_of
 from pdejepa.systems.inputs import build_xi, check_xi, joined
 from pdejepa.systems.problem import Axis, Boundary, Named, Padding, Parameter, Problem, Range, Structure, Uniform
 from pdejepa.systems.structure import Check, Coefficients, Reference, Split, fit_coefficients
@@ -70,8 +71,9 @@ class System(ABC):
 
     # ---- blanks -------------------------------------------------------------------------------------------
     @property
-    @abstractmethod
-    def splits(self) -> tuple[Split, ...]: ...
+    def splits(self) -> tuple[Split, ...]:
+        """Sizes and meanings of the sets of trajectories; see `benchmarks`."""
+        return splits_of(self.name, self.parameters)
 
     @property
     @abstractmethod

@@ -77,15 +77,6 @@ class Combined(SteppedSystem):
             raise ConfigError(f"combined: flux must be one of {list(FLUXES)}, got {self.flux!r}.")
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 1_200, "all three strengths in the training range"),
-            Split("valid", 120, 12, "as train, other environments and waves"),
-            Split("test", 120, 12, "as train, other environments and waves"),
-            Split("ood", 120, 12, "advection in [1.0682, 1.7581], the others as in train", is_ood=True),
-        )
-
-    @property
     def axes(self) -> dict[str, Tensor]:
         return {"x": torch.arange(self.n_points, dtype=torch.float64) * (self.length / self.n_points)}
 

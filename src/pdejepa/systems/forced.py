@@ -90,15 +90,6 @@ class ForcedSystem(System):
         return self.length / self.n_points
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 1_200, "diffusivity in the training range"),
-            Split("valid", 120, 12, "as train, other environments and waves"),
-            Split("test", 120, 12, "as train, other environments and waves"),
-            Split("ood", 120, 12, "diffusivity in [5, 10], beyond the training range", is_ood=True, is_ours=True),
-        )
-
-    @property
     def axes(self) -> dict[str, Tensor]:
         return {"x": torch.arange(self.n_points, dtype=torch.float64) * self.dx}
 

@@ -23,7 +23,7 @@ from pdejepa.solve.integrators import rk4_step, rk4_weights
 from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import SteppedSystem
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
-from pdejepa.systems.structure import Check, Reference, Split
+from pdejepa.systems.structure import Check, Reference
 
 D_A, D_B = 0.204, 0.102
 N_SEEDS = 3
@@ -66,15 +66,6 @@ class GrayScott(SteppedSystem):
     dt: float = 0.5
     n_points: int = 32
     dx: float = 2.0
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 1_200, "feed and kill in the training range"),
-            Split("valid", 1_200, 120, "as train, other environments and seeds"),
-            Split("test", 1_200, 120, "as train, other environments and seeds"),
-            Split("ood", 120, 12, "feed in [.045, .047], kill in [.057, .059]", is_ood=True),
-        )
 
     @property
     def axes(self) -> dict[str, Tensor]:

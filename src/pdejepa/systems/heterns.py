@@ -90,17 +90,6 @@ class HeterNS(FlowSystem):
     n_points: int = 64
     length: float = 1.0
 
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 15_000, 15, "five viscosities times three forcing frequencies"),
-            Split("valid", 1_500, 15, "as train, other initial fields"),
-            Split("test", 1_500, 15, "as train, other initial fields"),
-            Split("ood_viscosity_interp", 900, 42, "viscosities between those of train", is_ood=True),
-            Split("ood_viscosity_extrap", 510, 24, "viscosities in [2e-3, 9e-3]", is_ood=True),
-            Split("ood_forcing", 90, 4, "unseen forcing frequencies at viscosity 1e-5", is_ood=True),
-        )
-
     def at_size(self, size: str) -> Self:
         return replace(self, solver_grid=64, dt=1.0 / 40) if size == "tiny" else self
 

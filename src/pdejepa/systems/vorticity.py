@@ -64,30 +64,6 @@ class Vorticity(FlowSystem):
     length: float = 2 * math.pi
     k0: float = 5.0
 
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 1_200, "viscosity in the training range"),
-            Split("valid", 1_200, 120, "as train, other viscosities and flows"),
-            Split("test", 1_200, 120, "as train, other viscosities and flows"),
-            Split(
-                "ood",
-                120,
-                12,
-                "viscosity in [1e-5, 1e-4]; initial conditions of train",
-                is_ood=True,
-                initial_from="train",
-            ),
-            Split(
-                "bridge",
-                120,
-                12,
-                "viscosity in [1e-4, 1e-3]; initial conditions of train",
-                is_ood=True,
-                initial_from="train",
-            ),
-        )
-
     def at_size(self, size: str) -> Self:
         return replace(self, solver_grid=128, dt=FRAME / 6) if size == "tiny" else self
 

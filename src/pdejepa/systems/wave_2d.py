@@ -90,22 +90,6 @@ class Wave2D(System):
         return 1.0 / (self.n_points - 1)
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 1_200, "pairs from the training grid"),
-            Split("valid", 1_200, 120, "other pairs of the same grid"),
-            Split("test", 1_200, 120, "other pairs of the same grid"),
-            Split(
-                "ood",
-                120,
-                12,
-                "celerity in [500, 550], damping in [50, 60]; initial conditions of train",
-                is_ood=True,
-                initial_from="train",
-            ),
-        )
-
-    @property
     def axes(self) -> dict[str, Tensor]:
         nodes = torch.arange(self.n_points, dtype=torch.float64) * self.dx
         return {"x": nodes, "y": nodes}

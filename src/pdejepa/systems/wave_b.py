@@ -85,14 +85,6 @@ class WaveB(System):
     n_points: int = 256
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        return (
-            Split("train", 12_000, 4, "all four boundary pairs"),
-            Split("valid", 120, 4, "as train, other pulses"),
-            Split("test", 120, 4, "as train, other pulses"),
-        )
-
-    @property
     def axes(self) -> dict[str, Tensor]:
         return {"x": chebyshev.nodes(self.n_points, HALF)}
 

@@ -56,10 +56,10 @@ def show(
 
 def _title(data: Dataset) -> str:
     """The system's own name for itself, or what a foreign file calls itself."""
-    from pdejepa.systems import NAMES, get
+    from pdejepa.systems import get, is_known
 
     name = data.system_name
-    return get(name).title if name in NAMES and data.config is not None else name[:80]
+    return get(name).title if is_known(name) and data.config is not None else name[:80]
 
 
 def _plain(name: str) -> str:

@@ -20,13 +20,13 @@ def systems(
 ) -> None:
     """List the systems, or print everything that one of them declares."""
     from pdejepa.app.describe import describe
-    from pdejepa.systems import NAMES, get
+    from pdejepa.systems import get, names
 
     if name is not None:
         described = describe(get(name))
         typer.echo(json.dumps(described, indent=2, ensure_ascii=False) if as_json else full_text(described))
         return
-    all_of_them = [describe(get(one)) for one in NAMES]
+    all_of_them = [describe(get(one)) for one in names()]
     if as_json:
         typer.echo(json.dumps(all_of_them, indent=2, ensure_ascii=False))
     elif sys.stdout.isatty():

@@ -22,7 +22,7 @@ from pdejepa.data.well.reader import Dataset
 from pdejepa.data.well.safety import open_hdf5
 from pdejepa.data.well.shard import ShardFile
 from pdejepa.solve.outcome import Outcome, count_outcomes
-from pdejepa.systems import NAMES, System, build_system
+from pdejepa.systems import System, build_system, is_known
 from pdejepa.systems.base import MAX_ATTEMPTS
 from pdejepa.systems.problem import Parameter
 from pdejepa.systems.structure import Check, Split
@@ -48,7 +48,7 @@ class ContentChecks:
     def of(cls, data: Dataset, report: Report) -> ContentChecks | None:
         """None, and a finding, if the files do not say how they were made or the system is not known here."""
         shard_config = data.config
-        if shard_config is None or shard_config.get("system") not in NAMES:
+        if shard_config is None or not is_known(shard_config.get("system")):
             report.is_foreign = True
             report.add("physics", "skipped", f"the system {data.system_name[:60]!r} is not known to this version")
             return None

@@ -1,0 +1,56 @@
+"""Recipes of systems that have none of their own: patches and widths follow from the grid and its dimension.
+
+A frame becomes about 16 tokens in `tiny` and 64 in `fast` (256 in two dimensions from 128 x 128 points on).  There is
+no recipe `paper`: nothing is published.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pdejepa.core.errors import ConfigError
+from pdejepa.method.config import RunConfig
+from pdejepa.method.recipes import columns
+from pdejepa.method.recipes.columns import LARGE, FastColumn, TinyColumn
+from pdejepa.systems.problem import Problem
+
+LARGE_PLANE = 128 * 128  # points of a frame from which on it becomes 256 tokens
+TINY_WIDTHS, FAST_WIDTHS = (64, 48, 32, 32, 16, 16), (96, 64, 48, 32, 32, 16)
+
+
+def get(problem: Problem, recipe: str) -> RunConfig:
+    """The configuration of `tiny` or `fast` for a problem."""
+    history = 2 if problem.structure.time_order == 2 else 1
+    is_line = problem.ndim == 1
+    if recipe == "paper":
+        raise ConfigError(f"There is no recipe paper for {problem.name}: nothing is published. Use fast or tiny.")
+    if recipe == "tiny":
+        patch = patch_of(problem, 16)
+        counts = (240, 20) if is_line else (160, 20)
+        scales, widths = _decoder(patch, TINY_WIDTHS)
+        column = TinyColumn(patch=patch, scales=scales, widths=widths, counts=counts, history=history)
+        return columns.tiny(problem.name, column)
+    is_large = math.prod(problem.grid) >= LARGE_PLANE and not is_line
+    patch = patch_of(problem, 256 if is_large else 64)
+    base = LARGE if is_large else FastColumn()
+    scales, widths = _decoder(patch, FAST_WIDTHS)
+    return columns.fast(problem.name, replace(base, patch=patch, scales=scales, widths=widths, history=history))
+
+
+def patch_of(problem: Problem, n_tokens: int) -> int:
+    """The largest power of two that divides every axis and leaves at least so many tokens; 1 if none does."""
+    patch = 1
+    while all(n % (2 * patch) == 0 for n in problem.grid) and _tokens(problem, 2 * patch) >= n_tokens:
+        patch *= 2
+    return patch
+
+
+def _tokens(problem: Problem, patch: int) -> int:
+    return math.prod(n // patch for n in problem.grid)
+
+
+def _decoder(patch: int, widths: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Upsampling factors and widths: one doubling per factor two of the patch."""
+    n = max(1, int(math.log2(patch)))
+    return (2,) * n if patch > 1 else (1,), (*widths, *widths[-1:] * n)[: n + 1]
