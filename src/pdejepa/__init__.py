@@ -12,12 +12,11 @@ from __future__ import annotations
 import importlib
 import os
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-    from pdejepa.forecast.forecaster import Forecaster
 
 # Written here, and read from here by the build, so that a source tree on PYTHONPATH knows its version
 # without having been installed.
@@ -28,11 +27,20 @@ __all__ = ["__version__", "load", "systems"]
 _LAZY = frozenset({"systems"})
 
 
-def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> Forecaster:
-    """The model in a run folder or a model folder, or one that comes with the package, by its name.
+def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> Any:
+    """Any trained solver: in a run folder or a model folder, or a model that comes with the package, by its name.
+
+    A `pdejepa.forecast.forecaster.Forecaster`, or a `pdejepa.baselines.inference.PublishedSolver`; both are a
+    `pdejepa.forecast.interface.Solver`.
 
     device: auto (a GPU if there is one), cpu, cuda or cuda:N, or a device of PyTorch.
     """
+    from pdejepa.forecast.locate import find_model, format_of
+
+    if format_of(find_model(path)) == "pdejepa-solver":
+        from pdejepa.baselines.solver_folder import load_solver
+
+        return load_solver(path, device)
     from pdejepa.forecast.forecaster import load as load_forecaster
 
     return load_forecaster(path, device)

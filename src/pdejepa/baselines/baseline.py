@@ -5,8 +5,8 @@
     state = solver.adapt(support, xi)              what it knows of an environment: parameters, context, a fitted code
     u = solver.rollout(u_hist, state, n_frames)    (B,H,C,*grid) -> (B,n_frames,C,*grid)
 
-Fields are standardised per channel with the train split; solvers that normalise in their own way do it inside.  The
-forecaster of this package answers the calls of `Solver` as well, in physical units.
+Fields are standardised per channel with the train split; solvers that normalise in their own way do it inside;
+`inference` wraps them for users, in physical units.
 A solver writes down networks, one loss per stage and one step in time; windows, loops, budgets, checkpoints and
 rollout buffers are the runner's (see `fit`).
 Letters: B rows, T frames, H observed frames, K support trajectories, C channels, *grid spatial axes, P parameters.

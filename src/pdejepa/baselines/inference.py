@@ -6,8 +6,9 @@ Letters: B rows, H observed frames, n new frames, K support trajectories, C chan
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,27 +18,13 @@ from pdejepa.baselines.baseline import Baseline
 from pdejepa.core.arrays import as_count
 from pdejepa.core.device import full_precision, without_new_code
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
-from pdejepa.systems.inputs import as_floats, as_floats64, check_columns, trajectories
+from pdejepa.forecast import request
+from pdejepa.forecast.interface import Card, Forecast, Outcome
+from pdejepa.forecast.support import Support, judge
+from pdejepa.systems.inputs import as_floats, as_floats64, as_trajectories, check_columns, trajectories
 from pdejepa.systems.problem import Problem
 
 FIELD_SPREADS = 100.0  # a value this many standard deviations from the mean of train counts as divergence
-
-
-@dataclass(frozen=True)
-class Answer:
-    """fields (B,H+n,C,*grid) with the observed frames first; first_bad (B,): the frame where a row diverged, or -1.
-
-    Diverged rows hold NaN from that frame on.  Seconds are of the adaptation and of the rollout.
-    """
-
-    fields: Tensor
-    first_bad: Tensor
-    adapt_seconds: float
-    rollout_seconds: float
-
-    @property
-    def outcome(self) -> list[str]:
-        return ["ok" if frame < 0 else f"diverged at frame {frame}" for frame in self.first_bad.tolist()]
 
 
 def forecast(
@@ -47,7 +34,7 @@ def forecast(
     n_frames: int,
     support: Any = None,
     generator: torch.Generator | None = None,
-) -> Answer:
+) -> Forecast:
     """Forecast n new frames from u (B,H,C,*grid) under xi (B,P), with support (B,K,T,C,*grid); physical units.
 
     Tensors or arrays of any type of number.  The fields are on the CPU if u was an array, else on its device.
@@ -66,9 +53,24 @@ def forecast(
     is_bad = ~(new.flatten(2).abs().amax(-1) < FIELD_SPREADS) | is_lost[:, None]
     is_gone = is_bad.cumsum(1) > 0  # and all that follow, (B,n)
     fields = (new * std + mean).masked_fill(is_gone.reshape(*is_gone.shape, *[1] * (new.ndim - 2)), torch.nan)
-    n_good = (~is_gone).sum(1)
-    first_bad = torch.where(n_good < n, seen.shape[1] + n_good, -1)
-    return Answer(torch.cat((seen, fields.to(seen.device)), 1), first_bad.cpu(), adapted - begun, done - adapted)
+    problem, total = solver.task.problem, seen.shape[1] + n
+    return Forecast(
+        fields=torch.cat((seen, fields.to(seen.device)), 1),
+        times=problem.times[0] + problem.frame_gap * torch.arange(total, dtype=torch.float64),
+        xi=given.get("xi"),
+        n_observed=seen.shape[1],
+        support=_support(solver, given.get("xi"), total),
+        outcome=tuple(Outcome.of(seen.shape[1] + n_good, total) for n_good in (~is_gone).sum(1).tolist()),
+        seconds=done - begun,
+        adapt_seconds=adapted - begun,
+    )
+
+
+def _support(solver: Baseline, xi: Tensor | None, n_frames: int) -> Support:
+    """Whether the parameters that a solver reads, and the length, are like the training data's."""
+    told = solver.task.problem.named(xi) if xi is not None and "xi" in solver.card.reads else {}
+    ranges = {name: solver.task.statistics.ranges[name] for name in told}
+    return judge(told, ranges, n_frames, solver.task.n_frames)
 
 
 def encode(solver: Baseline, u: Any) -> Tensor:
@@ -95,6 +97,55 @@ def _told(
         rows = is_lost.reshape(-1, *[1] * (told[name].ndim - 1))
         told[name] = torch.where(rows, solver.xi_mean if name == "xi" else 0.0, told[name])
     return told, is_lost
+
+
+class PublishedSolver:
+    """A trained published solver, as `pdejepa.load` returns it.  `recipe`: the one that it was made by."""
+
+    def __init__(self, network: Baseline, recipe: str) -> None:
+        _check_solver(network)
+        self.network, self.recipe = network, recipe
+
+    @property
+    def card(self) -> Card:
+        return self.network.card
+
+    @property
+    def problem(self) -> Problem:
+        return self.network.task.problem
+
+    def forecast(
+        self,
+        u0: Any,
+        xi: Any | Mapping[str, Any] | None = None,
+        *,
+        n_frames: int | None = None,
+        support: Any = None,
+        generator: torch.Generator | None = None,
+        **named: Any,
+    ) -> Forecast:
+        """Forecast from one frame (C,*grid), frames (B,C,*grid) or trajectories (B,H,C,*grid) in physical units.
+
+        Parameters by name, one value or one per row, as a mapping, or as a tensor (B,P).
+        support: (B,K,T,C,*grid), other trajectories of the same environments, for solvers that learn from them.
+        """
+        u = as_trajectories(self.problem, u0)
+        if named or isinstance(xi, Mapping):
+            xi = request.parameters(self.problem, xi, named, None)
+        if isinstance(xi, Tensor) and xi.ndim == 2:
+            u, xi = request.match_rows(self.problem, u, xi)
+        n = len(self.problem.times) - u.shape[1] if n_frames is None else n_frames
+        return forecast(self.network, u, xi, n, support, generator)
+
+    def encode(self, u: Any) -> Tensor:
+        """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""
+        return encode(self.network, u)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write what `pdejepa.load` reads."""
+        from pdejepa.baselines.solver_folder import save
+
+        save(self.network, folder, self.recipe)
 
 
 # ---- what was given ----------------------------------------------------------------------------------------------

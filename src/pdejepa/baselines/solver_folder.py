@@ -16,6 +16,7 @@ import torch
 
 from pdejepa import baselines
 from pdejepa.baselines.baseline import Baseline, check_recipe
+from pdejepa.baselines.inference import PublishedSolver
 from pdejepa.baselines.task import Task
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.device import pick_device, single_precision
@@ -85,11 +86,20 @@ def save(solver: Baseline, folder: str | os.PathLike[str], recipe: str) -> None:
     write_json(root / CONFIG, plain)
 
 
+def load_solver(folder: str | os.PathLike[str], device: str | torch.device = "auto") -> PublishedSolver:
+    """The solver in a folder that `save` wrote, behind the calls that all trained solvers answer."""
+    return PublishedSolver(load(folder, device), _read(_root(folder) / CONFIG).recipe)
+
+
+def _root(folder: str | os.PathLike[str]) -> Path:
+    given = Path(folder)
+    return given / INSIDE if (given / INSIDE).is_dir() else given
+
+
 @torch.inference_mode(False)  # or solvers that adapt by gradients could not
 def load(folder: str | os.PathLike[str], device: str | torch.device = "auto") -> Baseline:
     """The solver in a folder that `save` wrote, or in the folder of a run of `pdejepa compare`; ready to forecast."""
-    given = Path(folder)
-    root = given / INSIDE if (given / INSIDE).is_dir() else given
+    root = _root(folder)
     saved, weights = _read(root / CONFIG), root / WEIGHTS
     tensors = read_weights(weights)
     if sha256_file(weights) != saved.weights_sha256:

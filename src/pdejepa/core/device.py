@@ -69,7 +69,7 @@ STANCE = Setting(
     lambda is_fixed: torch.compiler.set_stance("eager_on_recompile" if is_fixed else "default"),
     lambda is_fixed: is_fixed,
 )
-DEFAULT_DTYPE = Setting(torch.get_default_dtype, torch.set_default_dtype, lambda dtype: dtype.itemsize)
+DEFAULT_DTYPE = Setting(torch.get_default_dtype, torch.set_default_dtype, lambda dtype: dtype == torch.float32)
 
 
 def device_name(device: torch.device) -> str:

@@ -16,9 +16,9 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +29,9 @@ from pdejepa.core.errors import ParameterError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast import request
 from pdejepa.forecast.header import system_of
-from pdejepa.forecast.interface import Card
+from pdejepa.forecast.interface import Card, Forecast, Outcome
 from pdejepa.forecast.locate import find_model
-from pdejepa.forecast.model_folder import load_surrogate
+from pdejepa.forecast.model_folder import load_surrogate, write_model
 from pdejepa.forecast.support import Support, judge, stronger, unlike
 from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
@@ -51,51 +51,6 @@ FIELD_SPREADS = 100.0  # so does a value this many standard deviations of the tr
 MEMORY = {"cpu": 3e8, "cuda": 4e9}  # bytes that one piece of work may take, about
 MAX_LENGTHS = 1000  # training trajectories that a forecast may last; more is taken for a mistake
 N_LIVE = 4  # maps of the widest layer that a decoder holds at once, about
-
-
-@dataclass(frozen=True)
-class RowOutcome:
-    """How the forecast of one row ended; `first_bad` counts frames as `Forecast.fields` does."""
-
-    label: Literal["ok", "unstable"]
-    first_bad: int | None = None
-
-    @property
-    def sentence(self) -> str:
-        if self.first_bad is None:
-            return "stable"
-        return f"unstable: frame {self.first_bad} left every plausible bound; it and all later frames are NaN"
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Forecast fields in physical units.  `fields` begins with the observed frames as they were given.
-
-    reconstruction: the observed frames encoded and decoded again, which shows what the latents hold of them.
-    """
-
-    fields: Tensor  # (B,H+n,C,*grid) float32
-    times: Tensor  # (H+n,) float64
-    xi: Tensor  # (B,P) float64
-    n_observed: int
-    reconstruction: Tensor  # (B,H,C,*grid) float32
-    support: Support
-    outcome: tuple[RowOutcome, ...]
-    seconds: float
-
-    @property
-    def new(self) -> Tensor:
-        """The forecast frames only, (B,n,C,*grid)."""
-        return self.fields[:, self.n_observed :]
-
-    @property
-    def decoded(self) -> Tensor:
-        """All frames as the model sees them: the observed ones are its reconstruction, (B,H+n,C,*grid)."""
-        return torch.cat((self.reconstruction, self.new), 1)
-
-    @property
-    def is_stable(self) -> bool:
-        return all(outcome.label == "ok" for outcome in self.outcome)
 
 
 class Forecaster:
@@ -171,9 +126,13 @@ class Forecaster:
             n_observed=n_observed,
             reconstruction=decoded[:, :n_observed],
             support=self._support(u, decoded[:, :n_observed], rows, total, field is not None),
-            outcome=tuple(_outcome(frame, total) for frame in first_bad.tolist()),
+            outcome=tuple(Outcome.of(n_good, total) for n_good in first_bad.tolist()),
             seconds=time.perf_counter() - began,
         )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights and config.json, from which `pdejepa.load` reads the model again."""
+        write_model(self.surrogate, folder, self.details)
 
     # ---- the calls of all solvers in a comparison, in physical units -----------------------------------------------
     def adapt(
@@ -258,7 +217,7 @@ class Forecaster:
 
 
 def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> Forecaster:
-    """The model in a run folder or a model folder, or one that comes with the package, by its name."""
+    """Our model in a run folder or a model folder, or one that comes with the package, by its name."""
     folder, where = find_model(path), pick_device(device)
     surrogate, details = load_surrogate(folder, where)
     return Forecaster(surrogate, details, where, folder)
@@ -272,10 +231,6 @@ def _bad_frames(q: Tensor, decoded: Tensor, n_observed: int) -> Tensor:
     bad = ~((size <= bound) & (largest <= FIELD_SPREADS))
     bad[:, :n_observed] = False
     return bad
-
-
-def _outcome(first_bad: int, n_frames: int) -> RowOutcome:
-    return RowOutcome("ok") if first_bad == n_frames else RowOutcome("unstable", first_bad)
 
 
 def _checked_time(t0: float) -> float:

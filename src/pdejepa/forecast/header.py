@@ -194,7 +194,7 @@ def read(folder: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise CheckpointError(
             f'{path} does not describe a model: "format" must be "{FORMAT}". '
-            "Published solvers: pdejepa.baselines.load(...)."
+            "A published solver is loaded by pdejepa.load(...) as well."
         )
     _check_version(data.get("format_version"), path)
     return data

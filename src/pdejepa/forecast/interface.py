@@ -5,13 +5,16 @@ Letters: B rows, T frames, H observed frames, K support trajectories, C channels
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.forecast.support import Support
+from pdejepa.systems.problem import Problem
 
 State = dict[str, Tensor]  # per row: (B, ...)
 Need = Literal["xi", "support", "environment"]
@@ -57,19 +60,79 @@ class Card:
         return value
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How the forecast of one row ended; `first_bad` counts frames as `Forecast.fields` does."""
+
+    label: Literal["ok", "unstable"]
+    first_bad: int | None = None
+
+    @classmethod
+    def of(cls, n_good: int, n_frames: int) -> Outcome:
+        """That of a row whose first `n_good` of `n_frames` frames are plausible."""
+        return cls("ok") if n_good >= n_frames else cls("unstable", n_good)
+
+    @property
+    def sentence(self) -> str:
+        if self.first_bad is None:
+            return "stable"
+        return f"unstable: frame {self.first_bad} left every plausible bound; it and all later frames are NaN"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast fields in physical units.  `fields` begins with the observed frames as they were given.
+
+    reconstruction: the observed frames encoded and decoded again, which shows what the latents hold of them; None of
+    solvers without such a thing.  adapt_seconds: the part of `seconds` that went into learning about the environments.
+    """
+
+    fields: Tensor  # (B,H+n,C,*grid) float32
+    times: Tensor  # (H+n,) float64
+    xi: Tensor | None  # (B,P) float64
+    n_observed: int
+    support: Support
+    outcome: tuple[Outcome, ...]
+    seconds: float
+    adapt_seconds: float = 0.0
+    reconstruction: Tensor | None = None  # (B,H,C,*grid) float32
+
+    @property
+    def new(self) -> Tensor:
+        """The forecast frames only, (B,n,C,*grid)."""
+        return self.fields[:, self.n_observed :]
+
+    @property
+    def decoded(self) -> Tensor:
+        """All frames as the model sees them: the observed ones are its reconstruction, (B,H+n,C,*grid)."""
+        return self.fields if self.reconstruction is None else torch.cat((self.reconstruction, self.new), 1)
+
+    @property
+    def rollout_seconds(self) -> float:
+        return self.seconds - self.adapt_seconds
+
+    @property
+    def is_stable(self) -> bool:
+        return all(outcome.label == "ok" for outcome in self.outcome)
+
+
 @runtime_checkable
 class Solver(Protocol):
-    """What a comparison asks of a trained solver, published or ours."""
+    """A trained solver, published or ours, as `pdejepa.load` returns it; physical units in and out.
+
+    forecast    new frames from observed ones, with an outcome per row
+    encode      representations of trajectories, for solvers that have any
+    save        the folder from which `pdejepa.load` reads it
+    """
 
     @property
     def card(self) -> Card: ...
 
-    def adapt(
-        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> State: ...
+    @property
+    def problem(self) -> Problem: ...
 
-    def rollout(
-        self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
-    ) -> Tensor: ...
+    def forecast(self, u0: Any, xi: Any = None, *, n_frames: int | None = None, **named: Any) -> Forecast: ...
 
-    def encode(self, u: Tensor) -> Tensor: ...
+    def encode(self, u: Any) -> Tensor: ...
+
+    def save(self, folder: str | os.PathLike[str]) -> None: ...

@@ -8,13 +8,14 @@ pdejepa/checkpoints/<name>/config.json         pdejepa.load("<name>")
 from __future__ import annotations
 
 import importlib.resources
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from pdejepa.core.errors import CheckpointError, did_you_mean
 from pdejepa.core.run_folder import SOLVER_NAME, STAGES
-from pdejepa.forecast.header import CONFIG_NAME
+from pdejepa.forecast.header import CONFIG_NAME, MAX_CONFIG_BYTES
 
 WEIGHTS_NAME = "weights.safetensors"
 MODEL_FOLDER = "model"
@@ -36,6 +37,15 @@ def find_model(path: str | os.PathLike[str]) -> Path:
     raise CheckpointError(_nothing_there(given, shipped))
 
 
+def format_of(model: Path) -> str:
+    """What the config.json of a model folder says it is; empty if it says nothing."""
+    try:
+        with (model / CONFIG_NAME).open("rb") as stream:
+            return str(dict(json.loads(stream.read(MAX_CONFIG_BYTES + 1))).get("format", ""))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return ""
+
+
 def shipped_models() -> dict[str, Path]:
     """Name -> folder of the models that come with the package."""
     root = Path(str(importlib.resources.files("pdejepa"))) / "checkpoints"
@@ -54,7 +64,7 @@ def _model_in(folder: Path) -> Path:
     if (folder / SOLVER_NAME).is_file():
         raise CheckpointError(
             f"{folder} is the training of a published solver. Save it with pdejepa.baselines.solver_folder.save, "
-            "and load it with pdejepa.baselines.load."
+            "and load what that wrote."
         )
     if _is_run(folder):
         raise CheckpointError(_unfinished(folder))

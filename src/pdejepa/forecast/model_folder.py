@@ -11,21 +11,42 @@ A crash while an older model is replaced leaves a pair of files whose hashes dis
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import CheckpointError
-from pdejepa.core.files import sha256_file
-from pdejepa.core.weights import check_match, read_weights, restore
-from pdejepa.forecast.header import CONFIG_NAME, parse, read
+from pdejepa.core.files import sha256_file, write_json
+from pdejepa.core.weights import check_match, first_not_finite, read_weights, restore, write_weights
+from pdejepa.forecast.header import CONFIG_NAME, describe, parse, read
 from pdejepa.forecast.locate import WEIGHTS_NAME, find_model
 from pdejepa.models.surrogate import Surrogate
 
 CARD_NAME = "README.md"
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+def write_model(
+    surrogate: Surrogate,
+    folder: str | os.PathLike[str],
+    details: Mapping[str, Any],
+    dtype: Literal["float32", "float16"] = "float32",
+) -> dict[str, Any]:
+    """Write weights, then config.json; return the content of the latter.  The card is `pdejepa.method.save_model`'s."""
+    root = Path(folder)
+    plain = describe(surrogate, dict(details), {"weights_sha256": "", "weights_bytes": 0, "weights_dtype": dtype})
+    tensors = {name: tensor.detach().to(DTYPES[dtype]) for name, tensor in surrogate.state_dict().items()}
+    bad = first_not_finite(tensors)
+    if bad:
+        raise CheckpointError(f"{bad} holds values that are not finite in {dtype}; the model is not saved.")
+    path = root / WEIGHTS_NAME
+    write_weights(path, tensors)
+    plain |= {"weights_sha256": sha256_file(path), "weights_bytes": path.stat().st_size}
+    write_json(root / CONFIG_NAME, plain)
+    return plain
 
 
 def load_surrogate(path: str | os.PathLike[str], device: str | torch.device) -> tuple[Surrogate, dict[str, Any]]:

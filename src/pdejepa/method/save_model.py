@@ -6,12 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pdejepa.core.errors import CheckpointError
-from pdejepa.core.files import sha256_file, write_json, write_text
-from pdejepa.core.weights import first_not_finite, write_weights
-from pdejepa.forecast.header import CONFIG_NAME, describe, parse, read
-from pdejepa.forecast.locate import WEIGHTS_NAME
-from pdejepa.forecast.model_folder import CARD_NAME, DTYPES
+from pdejepa.core.files import write_json, write_text
+from pdejepa.forecast.header import CONFIG_NAME, parse, read
+from pdejepa.forecast.model_folder import CARD_NAME, write_model
 from pdejepa.method.model_card import card_text
 from pdejepa.models.surrogate import Surrogate
 
@@ -27,16 +24,8 @@ def save_model(
     `details` may tell recipe, polish, seed, lineage, data_hash, seconds, device, torch, commit, errors and size;
     what the model knows itself (system, sizes, statistics) is added.
     """
-    root = Path(folder)
-    plain = describe(surrogate, details, {"weights_sha256": "", "weights_bytes": 0, "weights_dtype": dtype})
-    tensors = {name: tensor.detach().to(DTYPES[dtype]) for name, tensor in surrogate.state_dict().items()}
-    bad = first_not_finite(tensors)
-    if bad:
-        raise CheckpointError(f"{bad} holds values that are not finite in {dtype}; the model is not saved.")
-    path = root / WEIGHTS_NAME
-    write_weights(path, tensors)
-    plain |= {"weights_sha256": sha256_file(path), "weights_bytes": path.stat().st_size}
-    _write_words(root, surrogate, plain)
+    plain = write_model(surrogate, folder, details, dtype)
+    write_text(Path(folder) / CARD_NAME, card_text(surrogate.problem, plain))
     return str(plain["weights_sha256"])
 
 

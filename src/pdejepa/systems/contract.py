@@ -123,10 +123,11 @@ def solved(system: System) -> str:
 
 
 def sloped(system: System) -> str:
-    """(u(t + h) - u(t)) / h of a solution against the right-hand side, where the state is what is stored."""
-    if system.n_rhs != system.n_state or system.structure.time_order == 2:
-        return ""
+    """(u(t + h) - u(t)) / h of a solution against the right-hand side, where what is stored is the solver's state."""
     u0, xi = system.sample("train", range(N_ROWS), dtype=torch.float64)
+    is_state = system.n_rhs == system.n_state and system.structure.time_order == 1
+    if not is_state or tuple(u0.shape[2:]) != system.grid:
+        return ""
     times = system.times
     t, h = float(times[0]) + float(times[1] - times[0]) / 2, STEP * float(times[1] - times[0])
     moments = [t - h, t, t + h] if t - h > 0 else [t, t + h, t + 2 * h]

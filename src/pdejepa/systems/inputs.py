@@ -43,6 +43,17 @@ def trajectories(problem: Problem, values: Given, must_be_finite: bool = True) -
     return finite(problem, u, "a frame") if must_be_finite else u
 
 
+def as_trajectories(problem: Problem, values: Given) -> Tensor:
+    """The same, where one frame (C,*grid) or one per row (B,C,*grid) will do as well."""
+    u = as_floats(problem, values, "the observed state")
+    missing = problem.ndim + 3 - u.ndim
+    if missing == 2:
+        u = u[None, None]
+    elif missing == 1:
+        u = u[:, None]
+    return trajectories(problem, u, must_be_finite=False)
+
+
 def as_floats(problem: Problem, values: Given, what: str) -> Tensor:
     """Values in float32, on the device they came on; DataError for what are no numbers or too large."""
     try:

@@ -10,8 +10,9 @@ import torch
 
 from pdejepa.baselines import NAMES, get
 from pdejepa.baselines.baseline import Baseline
-from pdejepa.baselines.inference import Answer, encode, forecast
+from pdejepa.baselines.inference import encode, forecast
 from pdejepa.core.errors import ConfigError, DataError, ParameterError
+from pdejepa.forecast.interface import Forecast
 from tests.unit.baselines.token_solvers import parameters, rough, shaken, task_of
 from tests.unit.forecast import tiny
 
@@ -25,7 +26,7 @@ def made(name: str) -> Baseline:
     return shaken(kind(kind.recipe("tiny", task).model, task))
 
 
-def ask(name: str, **changes: Any) -> Answer:
+def ask(name: str, **changes: Any) -> Forecast:
     return forecast(made(name), **{"u": U[:, :2], "xi": XI, "n_frames": 2, "support": SUPPORT, **changes})
 
 
@@ -92,7 +93,7 @@ def test_values_beyond_every_bound() -> None:
     new[1, 1:], new[2, 2, 0, 5], new[3, 0] = 101.0, torch.nan, 99.0
     solver.rollout = lambda *_: new  # type: ignore[method-assign]
     answer = forecast(solver, U[:, :2], XI, 3)
-    assert answer.outcome == ["ok", "diverged at frame 3", "diverged at frame 4", "ok"]
+    assert [outcome.first_bad for outcome in answer.outcome] == [None, 3, 4, None]
     assert answer.fields.isnan().flatten(2).all(2).sum(1).tolist() == [0, 2, 1, 0]
     torch.testing.assert_close(answer.fields[:, 2], (new * std + mean)[:, 0])
     assert torch.equal(answer.fields[:, :2], U[:, :2])

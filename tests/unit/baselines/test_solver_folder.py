@@ -15,9 +15,10 @@ from pdejepa import baselines
 from pdejepa.baselines import solver_folder
 from pdejepa.baselines.blocks.avit import Avit
 from pdejepa.baselines.fno import Fno
+from pdejepa.baselines.inference import PublishedSolver
 from pdejepa.baselines.mpp import Mpp
 from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.forecast.forecaster import Forecaster
+from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.studies.compare.competitors import MethodEntry
 from tests.unit.baselines.token_solvers import rough, shaken, task_of
 from tests.unit.forecast import tiny
@@ -78,8 +79,9 @@ def test_damage_is_named(content: bytes | None, folder: Path) -> None:
 
 def test_a_solver_is_no_model_of_ours_and_the_other_way_round(folder: Path, tmp_path: Path) -> None:
     for place in (folder, folder / "model"):
-        with pytest.raises(CheckpointError, match=r"does not describe a model.*solvers: pdejepa\.baselines\.load"):
-            pdejepa.load(place, "cpu")
+        assert isinstance(pdejepa.load(place, "cpu"), PublishedSolver)
+        with pytest.raises(CheckpointError, match=r"does not describe a model.*is loaded by pdejepa\.load"):
+            load(place, "cpu")
     entry, model = MethodEntry("combined", "tiny", 0), tiny.forecaster("combined").surrogate
     entry.model = model
     entry.save(tmp_path / "ours" / "model")

@@ -14,19 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pdejepa import baselines
 from pdejepa.baselines import check_name
 from pdejepa.baselines.baseline import Baseline, Recipe
 from pdejepa.baselines.fit import build, fit
-from pdejepa.baselines.inference import Answer, forecast
+from pdejepa.baselines.inference import forecast
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver_folder import save
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.forecaster import CARD, Forecaster
-from pdejepa.forecast.interface import Card
+from pdejepa.forecast.interface import Card, Forecast
 from pdejepa.method import recipes
 from pdejepa.method.chain import train_stages, with_seconds
 from pdejepa.method.config import RunConfig
@@ -59,12 +58,12 @@ class Entry(ABC):
         """
 
     @abstractmethod
-    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Forecast:
         """Fields in physical units, the observed frames u (B,H,C,*grid) first."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write what was trained, to be loaded again by `pdejepa.load` or `pdejepa.baselines.load`."""
+        """Write what was trained, to be loaded again by `pdejepa.load`."""
 
     def has_compiled_parts(self, pool: Pool) -> bool:
         """Whether a GPU compiles parts of it before it trains."""
@@ -92,7 +91,7 @@ class SolverEntry(Entry):
         assert self.solver is not None
         save(self.solver, folder, self.recipe_name)
 
-    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Forecast:
         assert self.solver is not None
         return forecast(self.solver, u, xi, n_frames, support, generator(u.device, self.seed, "forecast"))
 
@@ -130,13 +129,11 @@ class MethodEntry(Entry):
         assert self.model is not None
         save_model(self.model, folder, {"recipe": self.recipe_name, "seed": self.config.seed})
 
-    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Forecast:
         assert self.model is not None
         forecaster = Forecaster(self.model, {}, u.device)
         forecaster.takes_finer_steps = False  # a rule that was found on the very splits that are judged here
-        result = forecaster.forecast(u, xi, n_frames=n_frames)
-        first_bad = torch.tensor([-1 if row.first_bad is None else row.first_bad for row in result.outcome])
-        return Answer(result.fields.to(u.device), first_bad, 0.0, result.seconds)
+        return forecaster.forecast(u, xi, n_frames=n_frames)
 
 
 def make(name: str, system: str, recipe: str, seed: int) -> Entry:

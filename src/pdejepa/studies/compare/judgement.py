@@ -19,12 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pdejepa.baselines.inference import Answer
 from pdejepa.baselines.pool import Pool
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.protocol import UNSTABLE
 from pdejepa.evaluate.published import metric_of
-from pdejepa.forecast.interface import Card
+from pdejepa.forecast.interface import Card, Forecast
 from pdejepa.studies.compare.competitors import Entry
 from pdejepa.training.batches import in_pieces
 
@@ -47,7 +46,7 @@ def judge(entry: Entry, pool: Pool, split: str) -> dict[str, Any]:
         start.append(_counted(metrics.rel_l2(answer.fields, u, 1)))
         joint.append(_counted(metrics.rel_l2_joint(answer.fields, u, 1)))
         repeated.append(_counted(headline(u[:, :1].expand_as(u), u, 1)))
-        bad += int((answer.first_bad >= 0).sum())
+        bad += sum(outcome.label != "ok" for outcome in answer.outcome)
         observed = true_frames(entry, pool)
         if observed > 1:
             answer = entry.forecast(u[:, :observed], xi, u.shape[1] - observed, support)
@@ -71,10 +70,10 @@ def speed(entry: Entry, pool: Pool, split: str) -> dict[str, float]:
     """Milliseconds per trajectory of a batch: the forecast, and the adaptation before it."""
     rows = torch.arange(min(BLOCK, pool.data.n(split)), device=pool.data.fields[split].device)
     u, xi, support = _inputs(entry, pool, split, rows)
-    answers: list[Answer] = []
+    answers: list[Forecast] = []
     for _ in range(N_REPEATS + 1):
         answers.append(entry.forecast(u[:, : entry.history], xi, u.shape[1] - entry.history, support))
-        if answers[-1].adapt_seconds + answers[-1].rollout_seconds > SLOW:
+        if answers[-1].seconds > SLOW:
             break
     timed = answers[1:] or answers  # the first of several warms up
     per = 1e3 / len(rows)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from pdejepa.forecast.interface import Forecast, Outcome
+from pdejepa.forecast.support import Support
+
 
 def record(solver: str, test: float, system: str = "combined", **changes: Any) -> dict[str, Any]:
     """The record of a solver with a given error; `changes` replace what else it tells."""
@@ -32,3 +38,20 @@ def record(solver: str, test: float, system: str = "combined", **changes: Any) -
         "data_hash": "a" * 64,
         **changes,
     }
+
+
+def answer(
+    fields: Tensor, first_bad: dict[int, int] | None = None, seconds: float = 0.0, adapt: float = 0.0
+) -> Forecast:
+    """A forecast of fields (B,T,C,*grid); rows of `first_bad` became unstable at that frame."""
+    bad, T = first_bad or {}, fields.shape[1]
+    return Forecast(
+        fields=fields,
+        times=torch.arange(T, dtype=torch.float64),
+        xi=None,
+        n_observed=1,
+        support=Support((), T, T),
+        outcome=tuple(Outcome.of(bad.get(row, T), T) for row in range(len(fields))),
+        seconds=seconds,
+        adapt_seconds=adapt,
+    )

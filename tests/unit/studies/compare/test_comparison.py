@@ -14,10 +14,10 @@ from torch import Tensor
 from pdejepa import baselines, systems
 from pdejepa.baselines import NAMES
 from pdejepa.baselines.fit import TotalBudget
-from pdejepa.baselines.inference import Answer
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
+from pdejepa.forecast.interface import Forecast
 from pdejepa.method import recipes
 from pdejepa.method.config import RunConfig
 from pdejepa.studies.compare import comparison, competitors, judgement
@@ -37,7 +37,7 @@ from pdejepa.studies.compare.turns import Comparison, Turn, chosen
 from pdejepa.studies.compare.unknown_parameters import blind_error
 from pdejepa.training.stage import Keep
 from tests.unit.baselines.token_solvers import task_of
-from tests.unit.studies.compare.records_made import record
+from tests.unit.studies.compare.records_made import answer, record
 
 CPU = torch.device("cpu")
 
@@ -88,12 +88,13 @@ class Known(Entry):
 
     def save(self, folder: Path) -> None: ...
 
-    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Answer:
+    def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Forecast:
         self.seen.append(u.shape[1])
         rows = torch.cdist(u[:, 0].flatten(1), self.truth[:, 0].flatten(1)).argmin(1)  # in whatever order they come
         fields = torch.cat((u, self.truth[rows, u.shape[1] :] * (1 + self.share)), 1)
         fields[rows == 3, -1] = torch.nan
-        return Answer(fields, torch.where(rows == 3, fields.shape[1] - 1, -1), 0.2, 0.1)
+        bad = {int(row): fields.shape[1] - 1 for row in (rows == 3).nonzero()}
+        return answer(fields, bad, seconds=0.3, adapt=0.2)
 
 
 def test_errors_tail_and_failures(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import torch
 
 from pdejepa import systems
 from pdejepa.app.cli import main
-from pdejepa.baselines.inference import Answer
 from pdejepa.baselines.pool import build_pool
 from pdejepa.core.errors import ConfigError, DataError, Interrupted
 from pdejepa.core.files import lock
+from pdejepa.forecast.interface import Forecast
 from pdejepa.studies.compare import comparison, judgement
 from pdejepa.studies.compare.caveats import cautions
 from pdejepa.studies.compare.comparison import compare
@@ -25,7 +25,7 @@ from pdejepa.studies.compare.comparison_tables import groups, rows
 from pdejepa.studies.compare.competitors import MethodEntry, longest_history
 from pdejepa.studies.compare.turns import Comparison, Turn, chosen
 from pdejepa.training.budget import TotalBudget, Unit
-from tests.unit.studies.compare.records_made import record
+from tests.unit.studies.compare.records_made import answer, record
 
 CPU = torch.device("cpu")
 GOOD = {"rel_l2": 0.1, "rel_l2_joint": 0.1, "tail": 0.1}
@@ -254,10 +254,10 @@ def test_the_method_is_judged_from_one_frame_as_well() -> None:
     assert entry.history == 2
     seen: list[int] = []
 
-    def forecast(u: torch.Tensor, xi: torch.Tensor, n_frames: int, support: Any) -> Answer:
+    def forecast(u: torch.Tensor, xi: torch.Tensor, n_frames: int, support: Any) -> Forecast:
         seen.append(u.shape[1])
         fields = torch.cat((u, u[:, :1].expand(-1, n_frames, -1, -1)), 1)
-        return Answer(fields, torch.full((len(u),), -1), 0.0, 0.0)
+        return answer(fields)
 
     entry.forecast = forecast  # type: ignore[method-assign, assignment]
     pool.tail_from = 5
