@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -34,3 +37,25 @@ def test_a_folder_imports_from_those_above_it(folder: str) -> None:
     above = {*ORDER[: ORDER.index(folder) + 1], *KNOWN.get(folder, ())}
     below = {str(path.relative_to(SOURCE)): imported(path) - above for path in (SOURCE / folder).rglob("*.py")}
     assert {path: folders for path, folders in below.items() if folders} == {}
+
+
+def test_loading_a_model_loads_neither_files_of_data_nor_trainings_nor_solvers_of_others() -> None:
+    code = "import sys, pdejepa; pdejepa.load('combined', 'cpu'); print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "pdejepa.forecast.forecaster" in loaded
+    unwanted = ("h5py", "pdejepa.baselines", "pdejepa.training", "pdejepa.method", "pdejepa.data")
+    assert [name for name in loaded if name.startswith(unwanted)] == []
+
+
+RECIPES, COMMANDS = "method/recipes", "app/commands"  # named like the systems and the rooms that they belong to
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """So that a name is enough to find a file."""
+    found = Counter(
+        path.stem
+        for path in SOURCE.rglob("*.py")
+        if path.stem not in ("__init__", "__main__") and not str(path.relative_to(SOURCE)).startswith((RECIPES, COMMANDS))
+    )
+    assert [name for name, n in found.items() if n > 1] == []

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import DataError
+from pdejepa.data.source import Block, Generated, Trajectories
 from pdejepa.systems import System
-from pdejepa.training.training_data import TrainingData, content_hash, normalised
+from pdejepa.training.training_data import TrainingData, normalised
 
 SIBLINGS = 5  # trajectories per environment of a small pool
 
@@ -70,16 +71,23 @@ class Pool:
 def build_pool(system: System, counts: dict[str, int], device: torch.device, seed: int = 0) -> Pool:
     """Generate n trajectories of every split in memory: of train, whose statistics are taken, valid, and any others."""
     check_splits(counts)
-    fields, xi, environment, siblings = {}, {}, {}, {}
+    source, found = Generated(system, seed=seed), {}
     for split, n in counts.items():
-        parts = blocks(system, split, n)
-        made = [system.generate(split, size, device, start=start, seed=seed) for start, size in parts]
-        fields[split], xi[split] = (torch.cat([getattr(part, name) for part in made]) for name in ("fields", "xi"))
-        original = torch.cat([part.environment for part in made]).to(device)
-        environment[split] = original.unique(return_inverse=True)[1]
+        parts = [source.block(split, start, start + size, device) for start, size in blocks(system, split, n)]
+        found[split] = Block(*map(torch.cat, zip(*parts, strict=True)))
+    return pool_of(source, found)
+
+
+def pool_of(source: Trajectories, found: dict[str, Block]) -> Pool:
+    """The pool of these trajectories of a source; their fields are standardised in place."""
+    fields, xi = ({split: getattr(block, name) for split, block in found.items()} for name in ("fields", "xi"))
+    environment, siblings = {}, {}
+    for split, block in found.items():
+        numbers = block.environment.to(block.fields.device)
+        environment[split] = numbers.unique(return_inverse=True)[1]
         siblings[split] = sibling_table(environment[split])
-    digest = content_hash(system, counts, fields, xi)
-    return Pool(normalised(system.problem, fields, xi, digest, system=system), environment, siblings)
+    data = normalised(source.problem, fields, xi, source.digest(found), system=source.system)
+    return Pool(data, environment, siblings)
 
 
 def check_splits(names: Collection[str]) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.data.source import Generated, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
 from pdejepa.forecast.forecaster import Forecaster
@@ -99,19 +100,16 @@ def _count(forecaster: Forecaster, data: Dataset | None, split: str, n: int | No
     return there if n is None else n
 
 
+def truth_of(forecaster: Forecaster, data: Dataset | None) -> Trajectories:
+    """The data set, or the system of the model."""
+    return Generated(forecaster.system) if data is None else Stored(data)
+
+
 def _blocks(forecaster: Forecaster, data: Dataset | None, split: str, n: int) -> Iterator[Block]:
-    system, device = forecaster.system, forecaster.device
-    row = 4 * len(system.times) * len(system.fields) * math.prod(system.grid)
-    chunk = system.chunk_size(device)  # whole solver chunks: the values are those of any other way to make them
-    size = max(1, int(BLOCK_BYTES / row) // chunk) * chunk
-    for start in range(0, n, size):
-        stop = min(start + size, n)
-        if data is None:
-            made = system.generate(split, stop - start, device, start=start)
-            yield made.fields, made.xi
-        else:
-            fields = torch.from_numpy(data.fields(split, range(start, stop)))
-            yield fields.to(device), torch.from_numpy(data.xi(split)[start:stop])
+    problem, source = forecaster.problem, truth_of(forecaster, data)
+    row = 4 * len(problem.times) * len(problem.fields) * math.prod(problem.grid)
+    for block in source.blocks(split, n, int(BLOCK_BYTES / row), forecaster.device):
+        yield block.fields, block.xi
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------

@@ -1,69 +1,51 @@
-"""The data of a training: trajectories generated in memory, or read from a data set; both give the same values."""
+"""The data of a training from the source that its configuration names: a system, or a data set; with equal values."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
-from torch import Tensor
 
-from pdejepa import systems
 from pdejepa.core.errors import DataError
-from pdejepa.core.files import MANIFEST_NAME, sha256_file
-from pdejepa.core.progress import progress
+from pdejepa.core.progress import Shown, progress
+from pdejepa.data.source import Generated, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
 from pdejepa.method.config import RunConfig
 from pdejepa.models.amplitude import check_scaling
-from pdejepa.systems import System, build_system
-from pdejepa.training.training_data import TrainingData, content_hash, normalised
+from pdejepa.systems import build_system
+from pdejepa.training.training_data import TrainingData, normalised
 
 SPLITS = ("train", "valid")
 
 
 def load_data(config: RunConfig, device: torch.device, show: bool = True) -> TrainingData:
     """Read `config.data`, or generate in memory if it is empty."""
-    if config.amplitude == "unit":
-        check_scaling(systems.get(config.system).problem)
-    make = _read if config.data else _generate
-    system, fields, xi, digest = make(config, device, show)
-    coordinate = config.model.field.coordinate
-    return normalised(system.problem, fields, xi, digest, coordinate, config.amplitude, system)
-
-
-Loaded = tuple[System, dict[str, Tensor], dict[str, Tensor], str]
-
-
-def _generate(config: RunConfig, device: torch.device, show: bool) -> Loaded:
-    system = build_system(config.system, config.size, dict(config.switches))
-    counts = {split: config.counts.get(split, system.split(split).size(config.size)) for split in SPLITS}
-    fields, xi = {}, {}
-    label = f"generate {system.name}"
-    with progress(sum(counts.values()), label, shown="lines" if show else "nothing") as bar:
-        for split, n in counts.items():
-            made = system.generate(split, n, device, report=bar.advance)
-            fields[split], xi[split] = made.fields, made.xi
-    return system, fields, xi, content_hash(system, counts, fields, xi)
-
-
-def _read(config: RunConfig, device: torch.device, show: bool) -> Loaded:
-    """Fields and parameters of a data set; its manifest is what the hash stands for."""
+    if not config.data:
+        system = build_system(config.system, config.size, config.switches)
+        return from_source(config, Generated(system, config.size), device, show)
     with Dataset.open(config.data) as dataset:
         if dataset.system_name != config.system:
             raise DataError(f"{config.data} holds {dataset.system_name}; the training is for {config.system}.")
-        system = dataset.build_system()
-        fields, xi = {}, {}
-        for split in SPLITS:
-            n = config.counts.get(split, dataset.n(split))
-            if n > dataset.n(split):
-                raise DataError(f"{config.data} has {dataset.n(split)} trajectories in {split}; {n} were asked for.")
-            fields[split] = torch.from_numpy(dataset.fields(split, range(n))).to(device)
-            xi[split] = torch.from_numpy(dataset.xi(split)[:n]).to(device)
-    if fields["train"].shape[1] != len(system.times):
+        return from_source(config, Stored(dataset), device, show)
+
+
+def from_source(config: RunConfig, source: Trajectories, device: torch.device, show: bool = True) -> TrainingData:
+    """The trajectories of train and valid that the configuration asks for, normalised."""
+    problem = source.problem
+    if config.amplitude == "unit":
+        check_scaling(problem)
+    counts = {split: config.counts.get(split, source.n(split)) for split in SPLITS}
+    made = {}
+    shown: Shown = "lines" if show and isinstance(source, Generated) else "nothing"
+    with progress(sum(counts.values()), f"generate {problem.name}", shown=shown) as bar:
+        for split, n in counts.items():
+            if not isinstance(source, Generated):  # which know no end
+                source.check(split, n)
+            made[split] = source.block(split, 0, n, device, bar.advance)
+    n_frames = made["train"].fields.shape[1]
+    if n_frames != len(problem.times):
         raise DataError(
-            f"{config.data} holds {fields['train'].shape[1]} frames per trajectory; training takes the "
-            f"{len(system.times)} frames of the model. Generate it without --raw-frames."
+            f"{source.name} holds {n_frames} frames per trajectory; training takes the {len(problem.times)} frames "
+            "of the model. Generate it without --raw-frames."
         )
-    manifest = Path(config.data) / MANIFEST_NAME
-    if not manifest.exists():
-        raise DataError(f"{config.data} has no {MANIFEST_NAME}: it is not finished. Run `pdejepa generate` again.")
-    return system, fields, xi, sha256_file(manifest)
+    digest = source.digest(made)
+    fields, xi = ({split: getattr(block, name) for split, block in made.items()} for name in ("fields", "xi"))
+    return normalised(problem, fields, xi, digest, config.model.field.coordinate, config.amplitude, source.system)

@@ -5,9 +5,7 @@ Letters: n trajectories, T frames, C channels, P parameters.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -83,14 +81,3 @@ def _check(fields: Tensor, split: str) -> None:
             f"{int(bad.sum())} trajectories of {split} contain values that are not finite, e.g. {rows}. "
             "Check the data with: pdejepa audit DIR"
         )
-
-
-def content_hash(system: System, counts: dict[str, int], fields: dict[str, Tensor], xi: dict[str, Tensor]) -> str:
-    """A hash of the settings, all parameters, and at most 64 trajectories of every split."""
-    settings = {"system": system.name, "counts": counts, **asdict(system)}
-    result = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for split in counts:
-        result.update(xi[split].cpu().contiguous().numpy().tobytes())
-        every = max(1, len(fields[split]) // 64)
-        result.update(fields[split][::every].cpu().contiguous().numpy().tobytes())
-    return result.hexdigest()

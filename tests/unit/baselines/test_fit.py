@@ -122,7 +122,7 @@ def test_one_process_per_folder(tmp_path: Path) -> None:
 
 def test_models_and_trainings_are_not_taken_for_each_other(tmp_path: Path) -> None:
     train(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"training of a published solver.*pdejepa\.baselines\.load"):
+    with pytest.raises(CheckpointError, match=r"training of a published solver.*solver_folder\.save"):
         pdejepa.load(tmp_path / "run", "cpu")
 
 

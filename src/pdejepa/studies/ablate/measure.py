@@ -22,7 +22,7 @@ from pdejepa.core.weights import restore
 from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.geometry import compare_geometry
-from pdejepa.evaluate.protocol import evaluate, trajectory_counts
+from pdejepa.evaluate.protocol import evaluate, trajectory_counts, truth_of
 from pdejepa.evaluate.results import make_result
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.method.config import RunConfig
@@ -148,26 +148,12 @@ class Measuring:
         with self._data() as data:
             total = trajectory_counts(self.forecaster, [split], data, self.n)[split]
             with progress(total, f"{self.folder.name}: {label}") as bar:
-                for fields, xi in self._truth(split, total, data):
-                    for u, rows in zip(fields.split(size), xi.split(size), strict=True):
+                for block in truth_of(self.forecaster, data).blocks(split, total, SOLVED, self.forecaster.device):
+                    for u, rows in zip(block.fields.split(size), block.xi.split(size), strict=True):
                         divisor, own = self.model.sized(u, rows)
                         normal = self.model.normalise(u / divisor)
                         yield normal, self.model.encoder.frames(normal).float(), own
                         bar.advance(len(u))
-
-    def _truth(self, split: str, n: int, data: Dataset | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Fields and parameters from the solver, or from the data set, in whole chunks of the solver."""
-        device = self.forecaster.device
-        chunk = self.system.chunk_size(device)
-        size = max(1, SOLVED // chunk) * chunk
-        for start in range(0, n, size):
-            stop = min(start + size, n)
-            if data is None:
-                made = self.system.generate(split, stop - start, device, start=start)
-                yield made.fields, made.xi
-            else:
-                fields = torch.from_numpy(data.fields(split, range(start, stop)))
-                yield fields.to(device), torch.from_numpy(data.xi(split)[start:stop]).to(device)
 
     @contextlib.contextmanager
     def _data(self) -> Iterator[Dataset | None]:
