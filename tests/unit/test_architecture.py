@@ -48,7 +48,7 @@ def test_loading_a_model_loads_neither_files_of_data_nor_trainings_nor_solvers_o
     assert [name for name in loaded if name.startswith(unwanted)] == []
 
 
-RECIPES, COMMANDS = "method/recipes", "app/commands"  # named like the systems and the rooms that they belong to
+TWINS = ("method/recipes", "app/commands")  # named like the systems and the rooms that they belong to
 
 
 def test_no_two_modules_have_one_name() -> None:
@@ -56,6 +56,6 @@ def test_no_two_modules_have_one_name() -> None:
     found = Counter(
         path.stem
         for path in SOURCE.rglob("*.py")
-        if path.stem not in ("__init__", "__main__") and not str(path.relative_to(SOURCE)).startswith((RECIPES, COMMANDS))
+        if path.stem not in ("__init__", "__main__") and not path.relative_to(SOURCE).as_posix().startswith(TWINS)
     )
     assert [name for name, n in found.items() if n > 1] == []
