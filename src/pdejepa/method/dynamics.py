@@ -80,7 +80,6 @@ class Dynamics(MethodStage):
         frames = frame[:, None] + torch.arange(-before, unroll + 1, device=frame.device)  # (B,K+1)
         states = self.states(self.q["train"].take(rows, frames))  # (B,K+1,N,S)
         batch = {"states": states, "frame": frame.float(), "xi": self.data.xi["train"][rows]}
-        batch |= self.fractions(self.options.uneven, step)
         if self.options.denominators == "per_frame":
             batch["weight"] = 1.0 / self.changes[frames[:, before:-1]]
         if self.model.startup is not None:
@@ -90,7 +89,7 @@ class Dynamics(MethodStage):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         states, frame = batch["states"], batch["frame"]
         drive = self.model.drive(batch["xi"])
-        q_hat = self.model.advance(states[:, 0], frame, drive, self.options.unroll, batch.get("fractions"))
+        q_hat = self.model.advance(states[:, 0], frame, drive, self.options.unroll)
         loss = loss_step(q_hat, states, batch.get("weight"))
         named = {"loss_step": loss.detach()}
         if "first" in batch:

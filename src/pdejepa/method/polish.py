@@ -71,12 +71,11 @@ class Polish(MethodStage):
         frames = self._frames(step, self.length(step, n_steps))  # (B,observed+K)
         q = self.q["train"].take(rows, frames[:, : self.observed])
         u, xi = self.data.fields["train"][rows[:, None], frames], self.data.xi["train"][rows]
-        batch = {"q": q, "u": u, "xi": xi, "start": frames[:, 0].float()}
-        return batch | self.fractions(self.options.uneven, step)
+        return {"q": q, "u": u, "xi": xi, "start": frames[:, 0].float()}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         n_new = batch["u"].shape[1] - self.observed
-        q_hat = self._rollout(batch["q"], self.model.drive(batch["xi"]), batch["start"], n_new, batch.get("fractions"))
+        q_hat = self._rollout(batch["q"], self.model.drive(batch["xi"]), batch["start"], n_new)
         return {"loss": loss_dec(self.model.decode(q_hat), batch["u"])}
 
     def _frames(self, step: int, n_new: int) -> Tensor:
@@ -89,20 +88,20 @@ class Polish(MethodStage):
         start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.place.device)
         return self.own(start)[:, None] + torch.arange(width, device=start.device)
 
-    def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int, fractions: Tensor | None) -> Tensor:
+    def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int) -> Tensor:
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
         if self.model.is_second_order and self.observed == 1:
-            return self.model.rollout(q, drive, n_new, fractions)  # no forcing there: the time does not matter
+            return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
         state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
         s, frames = start + self.observed - 1, [q]
         for k in range(n_new):
-            state = self._next(state, s + k, drive, fractions)
+            state = self._next(state, s + k, drive)
             frames.append(state[:, None, :, : q.shape[-1]])  # (B,1,N,D)
         return torch.cat(frames, 1)
 
-    def _next(self, state: Tensor, s: Tensor, drive: Drive, fractions: Tensor | None) -> Tensor:
+    def _next(self, state: Tensor, s: Tensor, drive: Drive) -> Tensor:
         """The state one frame later."""
-        step = lambda y: self.model.advance(y, s, drive, 1, fractions)[:, 0]  # noqa: E731
+        step = lambda y: self.model.advance(y, s, drive, 1)[:, 0]  # noqa: E731
         if not self.options.recompute:
             return step(state)
         result: Tensor = checkpoint(step, state, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn

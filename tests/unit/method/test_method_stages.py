@@ -91,7 +91,7 @@ def test_one_batch_can_be_overfitted(
 def test_masked_tokens_do_not_reach_the_student() -> None:
     stage = build(Pretrain)
     u = stage.data.fields["train"][:4].clone()
-    masks = stage._masks(u, [0], ("mask", 0), stage.place)
+    masks = stage._masks(u, ("mask", 0), stage.place)
     context_idx, target_idx = masks["context_0"], masks["target_0"]
     seen = stage.online(u, context_idx)
     patches = stage.model.patches
@@ -250,11 +250,6 @@ def test_the_teacher_follows_the_student() -> None:
         torch.testing.assert_close(teacher, 0.75 * before + 0.25 * student)
 
 
-def test_the_context_weight_rises() -> None:
-    stage = build(Pretrain, "advection", "pretrain.context_weight=0.5", "pretrain.context_ramp=[0.2, 0.6]")
-    assert [stage._context_weight(f) for f in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([0, 0, 0.25, 0.5, 0.5])
-
-
 def test_distances_go_the_short_way_round() -> None:
     stage = build(Pretrain)
     table = place_distances(stage.model.patches)  # 8 places on a ring
@@ -342,66 +337,11 @@ def test_recomputing_changes_nothing_but_memory() -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
-@pytest.mark.parametrize("stage_class", [Dynamics, Polish])
-def test_uneven_steps_are_drawn_for_every_row(stage_class: type[MethodStage]) -> None:
-    words = ("model.field.n_substeps=2", f"{stage_class.name}.uneven=0.5")
-    stage = build(stage_class, "advection", *words)
-    perturb(stage.model.field)
-    batch = stage.batch(3, 10)
-    fractions = batch["fractions"]
-    torch.testing.assert_close(fractions.sum(1), torch.ones(stage.settings.batch))
-    assert float(fractions.amin()) >= 0.25
-    assert float(fractions.amax()) <= 0.75
-    assert len(fractions.unique()) > stage.settings.batch
-    assert torch.equal(fractions, stage.batch(3, 10)["fractions"])
-    assert not torch.equal(fractions, stage.batch(4, 10)["fractions"])
-    even = {**batch, "fractions": torch.full_like(fractions, 0.5)}
-    assert not torch.equal(stage(batch)["loss"], stage(even)["loss"])
-    torch.testing.assert_close(stage(even), stage({k: v for k, v in batch.items() if k != "fractions"}))
-
-
-@pytest.mark.parametrize("stage_class", [Dynamics, Polish])
-def test_ranks_share_the_uneven_steps(stage_class: type[MethodStage]) -> None:
-    config, data, model = small_training("advection", "model.field.n_substeps=3", f"{stage_class.name}.uneven=0.9")
-    whole, *parts = (stage_class(config, data, model, Place(CPU, *rank)) for rank in ((0, 1), (0, 2), (1, 2)))
-    split = torch.cat([part.batch(5, 10)["fractions"] for part in parts])
-    assert torch.equal(whole.batch(5, 10)["fractions"], split)
-
-
-def test_uneven_steps_reach_the_rollouts_of_a_start_up_head() -> None:
-    stage = build(Polish, "wave_b", "history=1", "model.field.n_substeps=2", "polish.uneven=0.8")
-    perturb(stage.model.field)
-    batch = stage.batch(0, 10)
-    even = {**batch, "fractions": torch.full_like(batch["fractions"], 0.5)}
-    assert not torch.equal(stage(batch)["loss"], stage(even)["loss"])
-
-
-@pytest.mark.parametrize("words", [("model.field.n_substeps=1",), ("model.field.n_substeps=2", "variant=direct")])
-def test_uneven_steps_that_would_do_nothing_are_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match="uneven steps need"):
-        small_training("advection", "dynamics.uneven=0.5", *words)
-
-
-@pytest.mark.parametrize("share", ["1.0", "-0.1"])
-def test_uneven_is_a_share(share: str) -> None:
-    with pytest.raises(ConfigError, match="uneven"):
-        small_training("advection", f"polish.uneven={share}")
-
-
 def test_the_probe_of_polishing_sees_all_lengths() -> None:
     stage = build(Polish)
     lengths = [stage.length(stage.probe_step(k, 13, 1000), 1000) for k in range(13)]
     assert min(lengths) == 2
     assert max(lengths) >= 12
-
-
-def test_mask_types_in_turn_are_counted_apart() -> None:
-    words = ("pretrain.mask_types=in_turn", "pretrain.one_frame_every=2")
-    stage = build(Pretrain, "advection", *words)
-    kinds = {True: [], False: []}
-    for step in range(8):
-        kinds[stage._is_one_frame(step)] += list(stage._kinds(step))
-    assert kinds == {False: [0, 1, 0, 1], True: [0, 1, 0, 1]}
 
 
 def test_denominators_per_frame() -> None:
