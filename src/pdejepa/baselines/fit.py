@@ -6,8 +6,7 @@
       .lock               one process per run
 
 A folder is continued with what it was begun with, or not at all.
-A budget may be given for all stages together, in seconds, steps, samples or floating-point operations; each stage gets
-its share.
+A budget may be given for all stages together, in seconds, steps or FLOPs; each stage gets its share.
 Letters: B samples of a step, T frames of a window, K support trajectories.
 """
 
@@ -232,7 +231,7 @@ def _parts(recipe: Recipe, budget: TotalBudget | None) -> list[StageRecipe]:
     for part in recipe.stages:
         settings = dataclasses.replace(part.training, rounds=True)  # means something in bf16 only
         if budget is not None:
-            settings = dataclasses.replace(settings, budget=budget.of_stage(part.share / total, settings.batch))
+            settings = dataclasses.replace(settings, budget=budget.of_stage(part.share / total))
         parts.append(dataclasses.replace(part, training=settings))
     return parts
 

@@ -10,7 +10,7 @@ the recipe's, as it is, three times as much; the best score on valid wins, or on
 are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
 record in the same folder.
 
-A budget is a time, or a number of steps, samples or operations (`pdejepa.training.budget`).  Seconds are those of
+A budget is a time, or a number of steps or operations (`pdejepa.training.budget`).  Seconds are those of
 training: steps, which are counted anew on the way so that they end in time (`pdejepa.training.pace`), scores, the
 timing of the first steps and, on a GPU, their recording; trials do not count their first steps, or they could be over
 before they begin.  Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred

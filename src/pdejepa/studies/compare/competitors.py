@@ -163,10 +163,10 @@ def scaled(config: RunConfig, factor: float) -> RunConfig:
 
 
 def with_parts(config: RunConfig, budget: TotalBudget) -> RunConfig:
-    """The method with a number of steps, samples or operations for all stages together, shared out evenly."""
+    """The method with a number of steps or operations for all stages together, shared out evenly."""
 
     def changed(training: StageTraining) -> StageTraining:
-        return dataclasses.replace(training, budget=budget.of_stage(1 / len(config.stages), training.batch))
+        return dataclasses.replace(training, budget=budget.of_stage(1 / len(config.stages)))
 
     return _each_stage(config, changed)
 
