@@ -37,6 +37,7 @@ from pdejepa.operators.norms import relative_error
 from pdejepa.training.batches import Shuffles, generator, in_pieces, own_slice
 from pdejepa.training.budget import TotalBudget
 from pdejepa.training.loop import run_stage
+from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Batch, Context, Keep, Place, Stage, silent
 
 QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
@@ -200,7 +201,7 @@ def fit(
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":
             compile_blocks(solver)
-        for part in _parts(recipe, budget):
+        for part in _with_budget(recipe, budget).stages:
             stage = FitStage(solver, part, pool, Place(device), seed)
             precision = part.precision if device.type == "cuda" else "fp32"
             is_recorded = part.name not in solver.card.unrecorded
@@ -225,15 +226,15 @@ def _check_pair(solver: Baseline, recipe: Recipe, pool: Pool) -> None:
         )
 
 
-def _parts(recipe: Recipe, budget: TotalBudget | None) -> list[StageRecipe]:
-    """The stages of a recipe, each with its share of a budget for all of them."""
-    total, parts = sum(part.share for part in recipe.stages), []
-    for part in recipe.stages:
-        settings = dataclasses.replace(part.training, rounds=True)  # means something in bf16 only
-        if budget is not None:
-            settings = dataclasses.replace(settings, budget=budget.of_stage(part.share / total))
-        parts.append(dataclasses.replace(part, training=settings))
-    return parts
+def _with_budget(recipe: Recipe, budget: TotalBudget | None) -> Recipe:
+    """Every stage with its share of a budget for all of them, and in bf16 judged with rounded weights."""
+    total = sum(part.share for part in recipe.stages)
+
+    def change(part: StageRecipe) -> StageTraining:
+        own = part.training.budget if budget is None else budget.of_stage(part.share / total)
+        return dataclasses.replace(part.training, budget=own, rounds=True)
+
+    return recipe.map_training(change)
 
 
 def build(solver: type[Baseline], recipe: Recipe, pool: Pool, seed: int = 0) -> Baseline:

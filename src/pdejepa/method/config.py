@@ -3,7 +3,8 @@ change any field of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -193,6 +194,15 @@ class RunConfig:
             problems.append(f"seed must be from 0 to 2^63-1, got {self.seed}")
         if problems:
             raise ConfigError("; ".join(problems), problems)
+
+
+def map_training(config: RunConfig, change: Callable[[str, StageTraining], StageTraining]) -> RunConfig:
+    """The same configuration with `change(stage, training)` for the training of every stage, asked for or not."""
+    stages = {name: getattr(config, name) for name in STAGES}
+    changed = {
+        name: dataclasses.replace(stage, training=change(name, stage.training)) for name, stage in stages.items()
+    }
+    return dataclasses.replace(config, **changed)
 
 
 # Fields that former versions stored, with the value that changes nothing.

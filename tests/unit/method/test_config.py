@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.resources
 import json
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 
 from pdejepa.core.config import to_dict
 from pdejepa.core.errors import ConfigError
+from pdejepa.core.run_folder import STAGES
 from pdejepa.method import recipes
-from pdejepa.method.config import FORMER, load_stored
+from pdejepa.method.config import FORMER, load_stored, map_training
 from pdejepa.method.model_card import card_text, train_words
 from pdejepa.method.run_settings import check, completed
 from pdejepa.systems import build_system
+from pdejepa.training.settings import StageTraining
 
 SHIPPED = ("advection", "burgers", "combined", "gray_scott", "heat", "wave_b")
 TINY = to_dict(recipes.get("advection", "tiny"))
@@ -72,3 +75,20 @@ def test_fields_that_changed_the_training_are_refused(stage: str, key: str, valu
 def test_what_is_no_configuration_is_refused(stored: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         load_stored(stored)
+
+
+def test_a_change_of_the_training_reaches_every_stage() -> None:
+    config = recipes.get("advection", "tiny")
+    seen: dict[str, StageTraining] = {}
+
+    def change(name: str, training: StageTraining) -> StageTraining:
+        seen[name] = training
+        return dataclasses.replace(training, batch=training.batch + len(name))
+
+    changed = map_training(config, change)
+    assert seen == {name: getattr(config, name).training for name in STAGES}
+    for name in STAGES:
+        before, after = getattr(config, name), getattr(changed, name)
+        assert after.training.batch == before.training.batch + len(name)
+        assert dataclasses.replace(after, training=before.training) == before
+    assert map_training(config, lambda _, training: training) == config
