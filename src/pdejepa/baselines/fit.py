@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,6 @@ from pdejepa.training.loop import run_stage
 from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Batch, Context, Keep, Place, Stage, silent
 
-QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
-N_PARTS, N_ALIKE = 12, 100  # of a stage, for what its steps cost; shares that a part is the mean of
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
 DIVERGED = 1.0  # the error of a forecast whose values are not finite, as where forecasts are judged
@@ -55,7 +52,6 @@ class FitStage(Stage):
         self.name = recipe.name  # type: ignore[misc]  # a class variable elsewhere: here every object is another stage
         self.solver, self.pool, self.place, self.seed = solver, pool, place, seed
         self.shuffles = Shuffles(self.n_samples, seed, self._word, place.device)
-        self._typical: list[int] = []  # steps that are timed
         self.to(place.device)
 
     @property
@@ -99,31 +95,6 @@ class FitStage(Stage):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.solver.loss(self.name, batch)
-
-    def probe_step(self, number: int, n: int, n_steps: int) -> int:
-        """Windows may differ from step to step: time typical lengths, and only those that the warm-up has met.
-
-        A length that is new is recorded on a GPU, which takes as long as many steps.
-        """
-        if not self._typical:
-            lengths = [self.solver.window(self.name, step / n_steps).n_frames for step in range(n_steps)]
-            order = sorted(range(n_steps), key=lengths.__getitem__)
-            self._typical = [order[n_steps * (2 * quarter + 1) // (2 * len(QUARTERS))] for quarter in QUARTERS]
-        return self._typical[number % len(QUARTERS)]
-
-    def cost(self, share: float) -> float:
-        """New frames of a window, at least one: rollouts cost what they are long.
-
-        A mean over similar shares, since some solvers draw the length of each window.
-        """
-        return self._costs[min(int(share * N_PARTS), N_PARTS - 1)]
-
-    @cached_property
-    def _costs(self) -> list[float]:
-        shares = [(number + 0.5) / (N_PARTS * N_ALIKE) for number in range(N_PARTS * N_ALIKE)]
-        history = self.solver.card.history
-        new = [max(1, self.solver.window(self.name, share).n_frames - history) for share in shares]
-        return [sum(new[first : first + N_ALIKE]) / N_ALIKE for first in range(0, len(new), N_ALIKE)]
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:
@@ -189,7 +160,7 @@ def fit(
 ) -> dict[str, Any]:
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
-    keep: what becomes of the weights.
+    keep: where the weights are kept, see `stage.Keep`.
     Raises ConfigError if the solver was not built with this recipe for these data, or the folder was begun with
     something else, and what `run_stage` raises.
     """

@@ -83,7 +83,7 @@ def train_stages(
     after_stage: called on the first rank when a stage is finished.
     restart: forget this stage and those that stand on it first.
     data: what to train on, on the right device, if it is in memory already.
-    keep: what becomes of the weights; a training that keeps none is a part of something larger, and quiet.
+    keep: where the weights are kept (see `stage.Keep`); without files a training is a part of another, and quiet.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)

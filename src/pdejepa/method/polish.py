@@ -3,8 +3,8 @@
     L = mean over channels of |u_hat - u| / |u|,  u_hat = Dec(rollout of K frames from a true q_s)
 
 K grows from `first` to `last` over the stage, by doubling, so that late steps see the errors of long forecasts; each
-length has an equal share of the steps.  The encoder and the projector stay frozen; the start s is drawn at random, and
-is frame 0 whenever K takes the whole trajectory.
+length has an equal share of the steps (of the seconds, where the clock decides: see `training.timing`).  The encoder
+and the projector stay frozen; the start s is drawn at random, and is frame 0 whenever K takes the whole trajectory.
 Letters: B trajectories, K frames, N tokens, D width.
 """
 
@@ -25,8 +25,6 @@ from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces
 from pdejepa.training.stage import Batch, Place
 from pdejepa.training.training_data import TrainingData
-
-FINE = 10_000  # steps, as many as tell lengths apart
 
 
 class Polish(MethodStage):
@@ -58,13 +56,6 @@ class Polish(MethodStage):
         while lengths[-1] < last:
             lengths.append(min(2 * lengths[-1], last))
         return lengths[step * len(lengths) // n_steps]
-
-    def probe_step(self, number: int, n: int, n_steps: int) -> int:
-        """Rollouts grow with the step: time some of every length."""
-        return number * n_steps // n
-
-    def cost(self, share: float) -> float:
-        return float(self.length(int(share * FINE), FINE))
 
     def batch(self, step: int, n_steps: int) -> Batch:
         rows = self.rows(step)

@@ -19,18 +19,18 @@ from torch.nn.parallel import DistributedDataParallel
 from pdejepa.core.device import tf32, without_new_code
 from pdejepa.core.errors import Interrupted
 from pdejepa.core.weights import gather, restore
-from pdejepa.training import plan as planning
+from pdejepa.training import timing
 from pdejepa.training.cuda_graph import Gradients, Metrics
 from pdejepa.training.distributed import agree, mean_over_ranks
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
 from pdejepa.training.interrupts import StopRequest
 from pdejepa.training.optim import build_optimiser
-from pdejepa.training.plan import PROBE_STEPS
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
 from pdejepa.training.schedule import learning_rate_factor
 from pdejepa.training.stage import Context, Stage
+from pdejepa.training.timing import PROBE_STEPS
 
 
 class Learner:
@@ -42,6 +42,7 @@ class Learner:
         choose_trained(stage)
         self._renew()
         self.gradients = self._gradients()
+        self.factor = 1.0  # of the learning rate, in the latest step
         self._seen: list[Tensor] | None = None
 
     def _renew(self) -> None:
@@ -67,7 +68,8 @@ class Learner:
     # ---- steps and scores ----------------------------------------------------------------------------------------
     def update(self, step: int, n_steps: int) -> Metrics:
         """One step: everything that changes the weights is here."""
-        self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
+        self.factor = learning_rate_factor(self.settings.schedule, step, n_steps)
+        self.optimiser.set_factor(self.factor)
         with torch.no_grad():
             batch = self.stage.batch(step, n_steps)
         metrics = self.gradients(batch)
@@ -139,7 +141,7 @@ class Learner:
     def now(self) -> float:
         """The time when all that was asked for is done."""
         self.wait()
-        return planning.clock()
+        return timing.clock()
 
     def close(self) -> None:
         """Free the gradients, and let go of the parameters: the next stage may train them too."""

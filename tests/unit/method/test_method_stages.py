@@ -21,6 +21,7 @@ from pdejepa.method.pretrain import Pretrain, place_distances
 from pdejepa.method.tangents import field_tangents, latent_tangents
 from pdejepa.training.batches import Shuffles
 from pdejepa.training.stage import Place
+from pdejepa.training.timing import PROBE_STEPS, TYPICAL
 from tests.unit.method.small_run import CPU, build, small_training
 
 ALL: tuple[type[MethodStage], ...] = (Pretrain, Align, Dynamics, Decode, Polish, Reconstruct)
@@ -337,11 +338,12 @@ def test_recomputing_changes_nothing_but_memory() -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
-def test_the_probe_of_polishing_sees_all_lengths() -> None:
+def test_the_timed_steps_of_polishing_see_all_lengths() -> None:
     stage = build(Polish)
-    lengths = [stage.length(stage.probe_step(k, 13, 1000), 1000) for k in range(13)]
-    assert min(lengths) == 2
-    assert max(lengths) >= 12
+    lengths = [stage.length(step, PROBE_STEPS) for step in TYPICAL]
+    every = [stage.length(step, PROBE_STEPS) for step in range(PROBE_STEPS)]
+    assert set(lengths) == set(every)
+    assert sum(lengths) / len(lengths) == pytest.approx(sum(every) / PROBE_STEPS, rel=0.05)
 
 
 def test_denominators_per_frame() -> None:

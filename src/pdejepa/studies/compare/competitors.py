@@ -54,7 +54,7 @@ class Entry(ABC):
     ) -> dict[str, Any]:
         """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
 
-        keep: what becomes of the weights.
+        keep: where the weights are kept, see `stage.Keep`.
         """
 
     @abstractmethod
