@@ -39,7 +39,7 @@ from pdejepa.training.plan import Plan, check_upstream, planned_steps
 from pdejepa.training.resume import Best, find_start, hash_modules, rewind
 from pdejepa.training.rounding import round_all
 from pdejepa.training.schedule import score_steps
-from pdejepa.training.stage import Context, Keep, Stage, silent
+from pdejepa.training.stage import Batch, Context, Keep, Stage, silent
 from pdejepa.training.stage_result import load_result, write_result
 from pdejepa.training.step import Learner
 from pdejepa.training.timing import Deadline, Work, measure
@@ -190,12 +190,15 @@ class _Training:
             self.store.save_best(self.done, weights, state)
         self.saved_at = timing.clock()
 
-    def _refuse_bad_step(self) -> None:
+    def _refuse_bad_step(self, batch: Batch | None = None) -> None:
+        """`batch`: of the step that may be bad, if the weights are still those of that step."""
         bad = self.learner.guard.poll()
         if bad is not None:
             late = "" if self.learner.guard.is_immediate else f" (found after step {self.done:,})"
+            tensor = "" if batch is None else self.learner.first_bad_tensor(batch)
+            first = f"; first bad tensor: {tensor}" if tensor else ""
             raise NumericalError(
-                f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}. "
+                f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}{first}. "
                 f"The batch held {describe_trajectories(self.stage.trajectories(bad.step))}. "
                 f"Last good checkpoint: {self.store.latest() or 'none'}. "
                 "Look at these trajectories, or lower the learning rate."

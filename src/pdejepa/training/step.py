@@ -22,6 +22,7 @@ from pdejepa.core.weights import gather, restore
 from pdejepa.training import timing
 from pdejepa.training.cuda_graph import Gradients, Metrics
 from pdejepa.training.distributed import agree, mean_over_ranks
+from pdejepa.training.first_bad import first_bad_tensor
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
 from pdejepa.training.interrupts import StopRequest
@@ -29,14 +30,14 @@ from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
 from pdejepa.training.schedule import learning_rate_factor
-from pdejepa.training.stage import Context, Stage
+from pdejepa.training.stage import Batch, Context, Stage
 from pdejepa.training.timing import PROBE_STEPS
 
 
 class Learner:
-    """`refuse` is called where it can be known at once whether the step that was just taken is a bad one."""
+    """`refuse(batch)` is called where it is known at once whether a step is bad, before it changes the weights."""
 
-    def __init__(self, stage: Stage, context: Context, refuse: Callable[[], object]) -> None:
+    def __init__(self, stage: Stage, context: Context, refuse: Callable[[Batch], object]) -> None:
         self.stage, self.context, self.settings, self._refuse = stage, context, stage.settings, refuse
         self.model: nn.Module = stage  # wrapped if there are several ranks
         choose_trained(stage)
@@ -76,12 +77,19 @@ class Learner:
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
         if self.guard.is_immediate:
-            self._refuse()
+            self._refuse(batch)
         clip_gradients(gradients, norm, self.settings.optimiser.clip)
         self.optimiser.step()
         with torch.no_grad():
             self.stage.after_update(step, n_steps)
         return {**metrics, "loss": loss, "gradient_norm": norm}
+
+    def first_bad_tensor(self, batch: Batch) -> str:
+        """What is not finite first in the loss of a batch; empty if all is, or if several ranks had to say the same."""
+        if self.context.world > 1:
+            return ""
+        with self._autocast():
+            return first_bad_tensor(self.stage, batch)
 
     def score(self) -> dict[str, float]:
         """In float32, as forecasts are judged, if with the fast products of a GPU."""
