@@ -35,6 +35,7 @@ from pdejepa.models.blocks import compile_blocks
 from pdejepa.operators.norms import relative_error
 from pdejepa.training.batches import Shuffles, generator, in_pieces, own_slice
 from pdejepa.training.budget import TotalBudget
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.loop import run_stage
 from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Batch, Context, Keep, Place, Stage, silent
@@ -135,6 +136,7 @@ class FitStage(Stage):
             n_frames, n_rows = min(n_frames, history + N_DRAWN), N_SCORED // 2
         rows = torch.arange(min(n_rows, data.n("valid")), device=self.place.device)
         for part in in_pieces(len(rows), 32):
+            stop_if_asked()
             own, draws = rows[part], generator(self.place.device, self.seed, self._word, "score")
             support = None
             if "support" in card.needs:

@@ -24,6 +24,7 @@ from pdejepa.method.tangents import latent_tangents
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import Shuffles, in_pieces
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.stage import Batch, Place
 from pdejepa.training.training_data import TrainingData
 
@@ -141,6 +142,7 @@ class Dynamics(MethodStage):
         sums = torch.zeros(4, dtype=torch.float64, device=self.place.device)
         observed = self.config.history
         for rows in self.scored.split(self.n_together):
+            stop_if_asked()
             q = self.q["valid"].take(rows)
             rolled = self.model.rollout(q[:, :observed], self.drive("valid", rows), q.shape[1] - observed)
             sums[:2] += _squares(rolled[:, observed:], q[:, observed:])

@@ -23,6 +23,7 @@ from pdejepa.method.method_stage import DECODED, MethodStage
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.stage import Batch, Place
 from pdejepa.training.training_data import TrainingData
 
@@ -103,6 +104,7 @@ class Polish(MethodStage):
         """Relative error of the forecast frames of valid, as in stage 4."""
         fields, observed, errors = self.data.fields["valid"], self.config.history, []
         for rows in self.scored.split(self.n_together):
+            stop_if_asked()
             q = self.q["valid"].take(rows, slice(0, observed))
             q_hat = self.model.rollout(q, self.drive("valid", rows), self.data.n_frames - observed)
             for part in in_pieces(len(rows), DECODED):

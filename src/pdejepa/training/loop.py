@@ -66,7 +66,7 @@ def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
     training = _Training(stage, store, context)
     with stop_on_signal() as request, explain_loss(context.rank, training.whereabouts):
         try:
-            training.prepare(request)
+            training.prepare()
             training.run(request)
             result = training.finish()
             if agree([request.is_set])[0]:  # in the last step, or while it was judged
@@ -113,7 +113,7 @@ class _Training:
                 self._save(True)
             while self.done < self.n_steps:
                 metrics = self.learner.update(self.done, self.n_steps)
-                self.done += 1
+                self.done, request.is_preparing = self.done + 1, False
                 if self.deadline is not None:
                     n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
                     self.n_steps = self.deadline.n_steps(self.done, n_left)
@@ -210,12 +210,12 @@ class _Training:
             append_line(self.store.root / "timings.jsonl", {"step": self.done, "seconds": self._seconds()})
 
     # ---- before and after ----------------------------------------------------------------------------------------
-    def prepare(self, request: StopRequest) -> None:
+    def prepare(self) -> None:
         """Settle the number of steps, and go back to the latest checkpoint if there is one."""
         self.learner.join_ranks()
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
-            plan = self._make_plan(request)
+            plan = self._make_plan()
         self.plan, self.n_steps = plan, plan.steps
         self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
         if snapshot is not None:
@@ -225,14 +225,14 @@ class _Training:
         if self.is_writer:
             self.best = rewind(self.stage, self.store, snapshot)
 
-    def _make_plan(self, request: StopRequest) -> Plan:
+    def _make_plan(self) -> Plan:
         weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
-        budget, count = self.settings.budget, lambda: self._step_flops(request)
-        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, count), self.settings.n_scores
+        budget, scores = self.settings.budget, self.settings.n_scores
+        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch, self._step_flops)
         if not steps:
-            steps, scores = self._probe(request)
+            steps, scores = self._probe()
         plan = Plan(
             steps=steps,
             batch=self.settings.batch,
@@ -248,11 +248,11 @@ class _Training:
             self.store.root.mkdir(parents=True, exist_ok=True)
         return plan
 
-    def _step_flops(self, request: StopRequest) -> float:
+    def _step_flops(self) -> float:
         self.store.say(f"{self.stage.name}: counting the operations of its steps")  # on a CPU it may take a while
-        return self.learner.step_flops(request)
+        return self.learner.step_flops()
 
-    def _probe(self, request: StopRequest) -> tuple[int, int]:
+    def _probe(self) -> tuple[int, int]:
         """How many steps and scores fit: time real ones, and a save."""
 
         def save() -> None:
@@ -260,7 +260,7 @@ class _Training:
                 self.store.probe_save(gather(self.stage.saved()), self.learner.optimiser.tensors())
 
         keep: Keep = self.context.keep if isinstance(self.store, Scratch) else "files"
-        with self.learner.rehearsal(request) as take:
+        with self.learner.rehearsal() as take:
             found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait), keep)
         self.deadline = found.deadline
         if found.steps == 1:

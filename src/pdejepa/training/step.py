@@ -17,15 +17,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pdejepa.core.device import tf32, without_new_code
-from pdejepa.core.errors import Interrupted
 from pdejepa.core.weights import gather, restore
 from pdejepa.training import timing
 from pdejepa.training.cuda_graph import Gradients, Metrics
-from pdejepa.training.distributed import agree, mean_over_ranks
+from pdejepa.training.distributed import mean_over_ranks
 from pdejepa.training.first_bad import first_bad_tensor
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
-from pdejepa.training.interrupts import StopRequest
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
@@ -116,26 +115,25 @@ class Learner:
 
     # ---- before the first step -----------------------------------------------------------------------------------
     @contextlib.contextmanager
-    def rehearsal(self, request: StopRequest) -> Iterator[Callable[[int], Metrics]]:
+    def rehearsal(self) -> Iterator[Callable[[int], Metrics]]:
         """Real steps, any of PROBE_STEPS, that leave no trace."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
 
         def take(step: int) -> Metrics:
             self.rounded()  # found out in the first one
             metrics = self.update(step, PROBE_STEPS)
-            if agree([request.is_set])[0]:
-                raise Interrupted("Stopped before the first step. Start again with the same command.")
+            stop_if_asked()
             return metrics
 
         yield take
         restore(self.stage.saved(), before, "the rehearsal")
         self._renew()
 
-    def step_flops(self, request: StopRequest) -> float:
+    def step_flops(self) -> float:
         """Operations of a typical step, the same for any number of ranks: what each of them repeats counts once."""
         self.rounded()  # looks at a step of its own
         usual, self.gradients = self.gradients, self._gradients(records=False)
-        with self.rehearsal(request) as take:
+        with self.rehearsal() as take:
             found, repeated = step_flops(self.stage, take), counted(self.optimiser.step)
         self.gradients = usual
         return self.context.world * (found - repeated) + repeated

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, Interrupted
+from pdejepa.method import latents, method_stage
 from pdejepa.method.align import Align
 from pdejepa.method.config import EmaConfig
 from pdejepa.method.decode import Decode, Reconstruct
@@ -20,7 +22,8 @@ from pdejepa.method.polish import Polish
 from pdejepa.method.pretrain import Pretrain, place_distances
 from pdejepa.method.tangents import field_tangents, latent_tangents
 from pdejepa.training.batches import Shuffles
-from pdejepa.training.stage import Place
+from pdejepa.training.loop import run_stage
+from pdejepa.training.stage import Context, Place
 from pdejepa.training.timing import PROBE_STEPS, TYPICAL
 from tests.unit.method.small_run import CPU, build, small_training
 
@@ -359,6 +362,28 @@ def test_unrolled_training() -> None:
     assert torch.isfinite(loss(stage, 0))
     with pytest.raises(ConfigError, match="too long"):
         build(Dynamics, "advection", "dynamics.unroll=14")
+
+
+@pytest.mark.parametrize("stage_class", [Align, Dynamics, Decode, Polish, Reconstruct])
+def test_a_stop_is_noticed_between_pieces_of_a_split(
+    stage_class: type[MethodStage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoding or rolling out takes minutes for large data; here every trajectory is a piece."""
+    seen: list[Tensor] = []
+
+    def slow(encode: latents.Encode, fields: Tensor) -> Tensor:
+        seen.append(fields)
+        if len(seen) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return encoded(encode, fields)
+
+    encoded = latents._encoded
+    monkeypatch.setattr(latents, "_encoded", slow)
+    monkeypatch.setattr(latents, "PIECE", 1)
+    monkeypatch.setattr(method_stage, "TOKENS", 1)
+    with pytest.raises(Interrupted, match=r"^Stopped before the first step"):
+        run_stage(build(stage_class), tmp_path, Context(shown="nothing"))
+    assert len(seen) == 2
 
 
 # ---- tangents ----------------------------------------------------------------------------------------------------

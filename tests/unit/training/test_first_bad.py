@@ -57,7 +57,8 @@ def test_weights_that_are_bad_are_named(tmp_path: Path) -> None:
 
 
 def test_a_bad_step_that_is_only_timed(tmp_path: Path) -> None:
-    stage = Toy(settings(budget=Budget(seconds=50)), disturb={TYPICAL[0]: lambda stage: setattr(stage, "bad", float("nan"))})
+    spoil = {TYPICAL[0]: lambda stage: setattr(stage, "bad", float("nan"))}
+    stage = Toy(settings(budget=Budget(seconds=50)), disturb=spoil)
     with pytest.raises(NumericalError, match=r"the loss is not finite; first bad tensor: bad of the batch\. The batch"):
         train(tmp_path / "toy", stage)
 
