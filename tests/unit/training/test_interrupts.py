@@ -90,3 +90,19 @@ def test_nobody_is_stopped_where_nobody_listens() -> None:
         request.is_preparing = False
         stop_if_asked()
     stop_if_asked()
+
+
+def test_one_signal_asks_and_the_second_insists(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with stop_on_signal() as request:
+        assert not request.is_set
+        signal.raise_signal(signal.SIGTERM)
+        assert request.is_set
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with stop_on_signal() as request:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)  # the same Ctrl-C, passed on by torchrun
+        assert request.is_set

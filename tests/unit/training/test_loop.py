@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from pdejepa.core.errors import CheckpointError, ConfigError, Interrupted
 from pdejepa.core.run_folder import RunFolder
 from pdejepa.core.weights import gather, read_weights
-from pdejepa.training.interrupts import stop_on_signal
 from pdejepa.training.loop import run_stage
 from pdejepa.training.metrics_log import append_line, cut_metrics, read_lines
 from pdejepa.training.settings import OptimiserConfig
@@ -299,23 +298,6 @@ def test_only_trained_parameters_get_gradients(tmp_path: Path) -> None:
     train(tmp_path / "toy", stage)
     assert all(p.requires_grad for p in stage.online.parameters())
     assert not any(p.requires_grad for part in (stage.base, stage.target) for p in part.parameters())
-
-
-# ---- signals -----------------------------------------------------------------------------------------------------
-def test_one_signal_asks_and_the_second_insists(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with stop_on_signal() as request:
-        assert not request.is_set
-        signal.raise_signal(signal.SIGTERM)
-        assert request.is_set
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    with stop_on_signal() as request:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)  # the same Ctrl-C, passed on by torchrun
-        assert request.is_set
 
 
 # ---- the run folder ----------------------------------------------------------------------------------------------
