@@ -42,7 +42,7 @@ from pdejepa.training.schedule import score_steps
 from pdejepa.training.stage import Batch, Context, Keep, Stage, silent
 from pdejepa.training.stage_result import load_result, write_result
 from pdejepa.training.step import Learner
-from pdejepa.training.timing import Deadline, Work, measure
+from pdejepa.training.timing import N_WARM, Deadline, Work, measure
 
 __all__ = ["Context", "run_stage"]
 
@@ -261,7 +261,8 @@ class _Training:
 
         keep: Keep = self.context.keep if isinstance(self.store, Scratch) else "files"
         with self.learner.rehearsal() as take:
-            found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait), keep)
+            n_warm = N_WARM if self.context.device.type == "cuda" else 1
+            found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait, n_warm), keep)
         self.deadline = found.deadline
         if found.steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")

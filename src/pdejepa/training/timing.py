@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from pdejepa.training.distributed import ask_rank_zero
 from pdejepa.training.settings import StageTraining
@@ -21,7 +22,7 @@ PROBE_STEPS = 1000  # the number of steps that a stage is told as long as nobody
 # Steps that stand for all of them: spread evenly, in an order in which the first few are spread as well.  Every other
 # and every third step have their share, since some stages do something else in those.
 TYPICAL = tuple(41 + 83 * (5 * number % 12) for number in range(12))
-N_WARM = 5  # of them; they meet every length of rollouts that grow four times
+N_WARM = 5  # of them, which a GPU compiles and records; they meet all lengths of rollouts that grow four times
 WARM_SHARE, TIMED_SHARE = 0.5, 0.2  # of the budget: the most that warming up, and timing steps, may take
 ENOUGH_SHARE = 0.01  # of the budget: until then quick steps are timed again, since a few are mostly noise
 SCORES_SHARE = 0.25  # of the seconds that are left: the most for all scores together
@@ -38,6 +39,7 @@ class Work:
     score: Callable[[], object]
     save: Callable[[], object]
     wait: Callable[[], object]  # until the device has done what it was asked to do
+    n_warm: int = N_WARM
 
 
 class Deadline:
@@ -94,8 +96,8 @@ def measure(settings: StageTraining, work: Work, keep: Keep) -> Measured:
 
 
 def _warm_up(work: Work, until: float) -> None:
-    """The first steps compile, and batches of new shapes are recorded on a GPU."""
-    for step in TYPICAL[:N_WARM]:
+    """The first step makes latents, and the first ones on a GPU compile and are recorded."""
+    for step in TYPICAL[: work.n_warm]:
         work.step(step)
         if _is_over(until):
             break
@@ -103,14 +105,12 @@ def _warm_up(work: Work, until: float) -> None:
 
 
 def _typical_steps(work: Work, seconds: float) -> int:
-    """Rounds of typical steps until the clock can tell; how many steps."""
-    enough, until, done = clock() + ENOUGH_SHARE * seconds, clock() + TIMED_SHARE * seconds, 0
-    while done == 0 or not _is_over(enough):
-        for step in TYPICAL:
-            work.step(step)
-            done += 1
-            if _is_over(until):
-                return done
+    """Rounds of typical steps until the clock can tell, or no time is left; how many steps."""
+    enough, until = clock() + ENOUGH_SHARE * seconds, clock() + TIMED_SHARE * seconds
+    for done in count(1):
+        work.step(TYPICAL[(done - 1) % len(TYPICAL)])
+        if _is_over(enough if done % len(TYPICAL) == 0 else until):
+            break
     return done
 
 
