@@ -259,7 +259,7 @@ class _Training:
             if self.is_writer:
                 self.store.probe_save(gather(self.stage.saved()), self.learner.optimiser.tensors())
 
-        keep: Keep = self.context.keep if isinstance(self.store, Scratch) else "files"
+        keep: Keep = "files" if self.store.resumes else self.context.keep
         with self.learner.rehearsal() as take:
             n_warm = N_WARM if self.context.device.type == "cuda" else 1
             found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait, n_warm), keep)

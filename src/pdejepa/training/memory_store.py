@@ -17,6 +17,7 @@ class Scratch(StageFolder):
     """Best and final weights, where they were computed; nothing that a resume would need."""
 
     fate: ClassVar[str] = "it was kept in memory only. The same command begins it anew"
+    resumes: ClassVar[bool] = False
     held: dict[str, Snapshot] = field(default_factory=dict)
     done: dict[str, Any] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ from pdejepa.core.run_folder import RunFolder
 from pdejepa.core.weights import gather, read_weights
 from pdejepa.training.loop import run_stage
 from pdejepa.training.metrics_log import append_line, cut_metrics, read_lines
-from pdejepa.training.settings import OptimiserConfig
+from pdejepa.training.settings import Budget, OptimiserConfig
 from pdejepa.training.stage import Batch, Context
 from tests.faults.training import Toy, result, settings, train
 
@@ -84,6 +84,17 @@ def test_a_training_in_memory_that_is_stopped_begins_anew(tmp_path: Path) -> Non
     said: list[str] = []
     assert train(tmp_path / "toy", said=said, keep="memory")["steps"] == 24
     assert said == ["Starting toy anew: nothing was saved yet. 8 steps are repeated."]
+
+
+def test_a_training_in_memory_goes_on_from_nothing(tmp_path: Path) -> None:
+    """Neither from a stopped training in the same folder, nor with the plan of one that was in memory."""
+    with pytest.raises(Interrupted, match="saved"):
+        train(tmp_path / "toy", Toy(disturb={13: lambda _: signal.raise_signal(signal.SIGINT)}))
+    for n in (12, 7):
+        changed = settings(budget=Budget(steps=n))
+        assert train(tmp_path / "toy", Toy(changed), keep="memory")["steps"] == n
+        (tmp_path / "toy/done.json").unlink(missing_ok=True)
+        assert json.loads((tmp_path / "toy/plan.json").read_text())["steps"] == n
 
 
 def test_a_stop_in_the_last_step_is_not_forgotten(plain: Path, tmp_path: Path) -> None:
