@@ -216,8 +216,7 @@ class _Training:
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
             plan = self._make_plan()
-        self.plan, self.n_steps = plan, plan.steps
-        self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
+        self.plan, self.n_steps, self.n_scores = plan, plan.steps, plan.scores
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
             self.learner.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")

@@ -29,7 +29,7 @@ class Plan:
     upstream: dict[str, str]
     exactness: str  # "bit": a resumed run repeats every bit; "loss": it repeats the loss to rounding
     budget: dict[str, float]
-    scores: int | None = None  # how many; None in plans of earlier versions: as many as the settings say
+    scores: int  # how many
 
     def write(self, folder: Path) -> None:
         write_json(folder / PLAN, asdict(self))
@@ -43,7 +43,7 @@ def read_plan(folder: Path) -> Plan | None:
         plan = Plan(**{name: data[name] for name in Plan.__dataclass_fields__ if name in data})
         if type(plan.steps) is not int or plan.steps < 1 or not isinstance(plan.upstream, dict):
             raise ValueError("no number of steps")
-        if plan.scores is not None and (type(plan.scores) is not int or plan.scores < 0):
+        if type(plan.scores) is not int or plan.scores < 0:
             raise ValueError("no number of scores")
     except FileNotFoundError:
         return None

@@ -86,18 +86,6 @@ def test_a_resumed_stage_keeps_its_number_of_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_clock")
-def test_a_plan_of_an_earlier_version_says_nothing_of_scores(tmp_path: Path) -> None:
-    train(tmp_path / "now", Timed(settings(budget=Budget(seconds=50))))
-    before = json.loads((tmp_path / "now/plan.json").read_text())
-    assert before.pop("scores") > 0
-    (tmp_path / "before").mkdir()
-    (tmp_path / "before/plan.json").write_text(json.dumps(before))
-    train(tmp_path / "before", Timed(settings(budget=Budget(seconds=50))))
-    now, then = result(tmp_path / "now"), result(tmp_path / "before")
-    assert {name for name in now if now[name] != then[name]} == {"plan.json"}
-
-
-@pytest.mark.usefixtures("own_clock")
 def test_checkpoints_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
     save = StageFolder.save
