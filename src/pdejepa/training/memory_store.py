@@ -24,9 +24,6 @@ class Scratch(StageFolder):
     def save(self, step: int, weights: Tensors, optimiser: Tensors, state: Mapping[str, Any]) -> None:
         return
 
-    def probe_save(self, weights: Tensors, optimiser: Tensors) -> None:
-        return
-
     def _write(self, name: str, parts: Mapping[str, Tensors], state: Mapping[str, Any]) -> None:
         copies = {key: value.detach().clone() for tensors in parts.values() for key, value in tensors.items()}
         self.held[name] = Snapshot(name, dict(state), copies)

@@ -55,7 +55,7 @@ class Deadline:
         self._score_s = seconds
 
     def n_steps(self, done: int, n_scores: int) -> int:
-        """Steps in all, after `done` of them and with `n_scores` to come; `done`: less than half a step is left."""
+        """Steps in all, if `done` are taken and `n_scores` to come; just `done` if less than half a step is left."""
         whole = self._ends - self._begun - self._scored_s - n_scores * self._score_s
         if self._passed() > NEAR * whole:
             self._wait()
