@@ -97,7 +97,7 @@ class _Training:
         self.best: Best | None = None
         self.deadline: Deadline | None = None
         self.begun = self.saved_at = self.noted_at = timing.clock()
-        earlier = read_lines(store.root / "timings.jsonl")
+        earlier = read_lines(store.root / "timings.jsonl") if store.resumes else []
         self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
         self.frozen = hash_modules(stage.frozen())
         self.jumps = Jumps()

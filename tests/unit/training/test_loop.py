@@ -90,10 +90,11 @@ def test_a_training_in_memory_goes_on_from_nothing(tmp_path: Path) -> None:
     """Neither from a stopped training in the same folder, nor with the plan of one that was in memory."""
     with pytest.raises(Interrupted, match="saved"):
         train(tmp_path / "toy", Toy(disturb={13: lambda _: signal.raise_signal(signal.SIGINT)}))
+    append_line(tmp_path / "toy/timings.jsonl", {"step": 14, "seconds": 1e6})
     for n in (12, 7):
-        changed = settings(budget=Budget(steps=n))
-        assert train(tmp_path / "toy", Toy(changed), keep="memory")["steps"] == n
-        (tmp_path / "toy/done.json").unlink(missing_ok=True)
+        report = train(tmp_path / "toy", Toy(settings(budget=Budget(steps=n))), keep="memory")
+        assert report["steps"] == n
+        assert report["seconds"] < 1e6
         assert json.loads((tmp_path / "toy/plan.json").read_text())["steps"] == n
 
 
