@@ -30,17 +30,17 @@ WORDS = (
 KILLED = """
 import os, signal, sys
 from pdejepa.app.cli import main
-from pdejepa.training import common
+from pdejepa.method.method_stage import MethodStage
 
 where, at = sys.argv[1], int(sys.argv[2])
-rows = common.MethodStage.rows
+rows = MethodStage.rows
 
 def disturbed(self, step):
     if self.name == where and step == at:
         os.kill(os.getpid(), signal.SIGKILL)
     return rows(self, step)
 
-common.MethodStage.rows = disturbed
+MethodStage.rows = disturbed
 sys.exit(main(sys.argv[3:]))
 """
 

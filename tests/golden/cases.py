@@ -24,7 +24,6 @@ OPTIONS = (  # losses and fields that the recipes leave out
     ("dynamics", "burgers", "dynamics.tangent_weight=0.1", "dynamics.response_weight=0.1", "dynamics.unroll=3"),
     ("dynamics", "advection", "variant=geo", "dynamics.denominators=per_frame"),
     ("dynamics", "advection", "variant=direct"),
-    ("dynamics", "wave_b", "dynamics.uneven=0.5", "model.field.n_substeps=2"),
     ("polish", "advection", "polish.recompute=true"),
 )
 AnyStage = MethodStage | FitStage

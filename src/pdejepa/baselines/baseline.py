@@ -80,6 +80,11 @@ class Recipe:
     model: Any
     stages: tuple[StageRecipe, ...]
 
+    def map_training(self, change: Callable[[StageRecipe], StageTraining]) -> Recipe:
+        """The same recipe with `change(stage)` for the training of every stage."""
+        stages = tuple(dataclasses.replace(stage, training=change(stage)) for stage in self.stages)
+        return dataclasses.replace(self, stages=stages)
+
 
 class Baseline(nn.Module, ABC):
     """One published solver.  Subclasses set `card`, build their networks and fill in what is abstract here."""

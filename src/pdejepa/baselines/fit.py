@@ -6,8 +6,7 @@
       .lock               one process per run
 
 A folder is continued with what it was begun with, or not at all.
-A budget may be given for all stages together, in seconds, steps, samples or floating-point operations; each stage gets
-its share.
+A budget may be given for all stages together, in seconds, steps or FLOPs; each stage gets its share.
 Letters: B samples of a step, T frames of a window, K support trajectories.
 """
 
@@ -18,7 +17,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +35,11 @@ from pdejepa.models.blocks import compile_blocks
 from pdejepa.operators.norms import relative_error
 from pdejepa.training.batches import Shuffles, generator, in_pieces, own_slice
 from pdejepa.training.budget import TotalBudget
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.loop import run_stage
+from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Batch, Context, Keep, Place, Stage, silent
 
-QUARTERS = (3, 0, 2, 1)  # of all windows by length, in the order in which a step of each is timed; the warm-up has four
-N_PARTS, N_ALIKE = 12, 100  # of a stage, for what its steps cost; shares that a part is the mean of
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
 DIVERGED = 1.0  # the error of a forecast whose values are not finite, as where forecasts are judged
@@ -55,7 +53,6 @@ class FitStage(Stage):
         self.name = recipe.name  # type: ignore[misc]  # a class variable elsewhere: here every object is another stage
         self.solver, self.pool, self.place, self.seed = solver, pool, place, seed
         self.shuffles = Shuffles(self.n_samples, seed, self._word, place.device)
-        self._typical: list[int] = []  # steps that are timed
         self.to(place.device)
 
     @property
@@ -100,31 +97,6 @@ class FitStage(Stage):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.solver.loss(self.name, batch)
 
-    def probe_step(self, number: int, n: int, n_steps: int) -> int:
-        """Windows may differ from step to step: time typical lengths, and only those that the warm-up has met.
-
-        A length that is new is recorded on a GPU, which takes as long as many steps.
-        """
-        if not self._typical:
-            lengths = [self.solver.window(self.name, step / n_steps).n_frames for step in range(n_steps)]
-            order = sorted(range(n_steps), key=lengths.__getitem__)
-            self._typical = [order[n_steps * (2 * quarter + 1) // (2 * len(QUARTERS))] for quarter in QUARTERS]
-        return self._typical[number % len(QUARTERS)]
-
-    def cost(self, share: float) -> float:
-        """New frames of a window, at least one: rollouts cost what they are long.
-
-        A mean over similar shares, since some solvers draw the length of each window.
-        """
-        return self._costs[min(int(share * N_PARTS), N_PARTS - 1)]
-
-    @cached_property
-    def _costs(self) -> list[float]:
-        shares = [(number + 0.5) / (N_PARTS * N_ALIKE) for number in range(N_PARTS * N_ALIKE)]
-        history = self.solver.card.history
-        new = [max(1, self.solver.window(self.name, share).n_frames - history) for share in shares]
-        return [sum(new[first : first + N_ALIKE]) / N_ALIKE for first in range(0, len(new), N_ALIKE)]
-
     @torch.no_grad()
     def score(self) -> dict[str, float]:
         """Error of whole rollouts on valid, in the last stage of a forecaster; the loss elsewhere.
@@ -164,6 +136,7 @@ class FitStage(Stage):
             n_frames, n_rows = min(n_frames, history + N_DRAWN), N_SCORED // 2
         rows = torch.arange(min(n_rows, data.n("valid")), device=self.place.device)
         for part in in_pieces(len(rows), 32):
+            stop_if_asked()
             own, draws = rows[part], generator(self.place.device, self.seed, self._word, "score")
             support = None
             if "support" in card.needs:
@@ -189,7 +162,7 @@ def fit(
 ) -> dict[str, Any]:
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
-    keep: what becomes of the weights.
+    keep: where the weights are kept, see `stage.Keep`.
     Raises ConfigError if the solver was not built with this recipe for these data, or the folder was begun with
     something else, and what `run_stage` raises.
     """
@@ -201,7 +174,7 @@ def fit(
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":
             compile_blocks(solver)
-        for part in _parts(recipe, budget):
+        for part in _with_budget(recipe, budget).stages:
             stage = FitStage(solver, part, pool, Place(device), seed)
             precision = part.precision if device.type == "cuda" else "fp32"
             is_recorded = part.name not in solver.card.unrecorded
@@ -226,15 +199,15 @@ def _check_pair(solver: Baseline, recipe: Recipe, pool: Pool) -> None:
         )
 
 
-def _parts(recipe: Recipe, budget: TotalBudget | None) -> list[StageRecipe]:
-    """The stages of a recipe, each with its share of a budget for all of them."""
-    total, parts = sum(part.share for part in recipe.stages), []
-    for part in recipe.stages:
-        settings = dataclasses.replace(part.training, rounds=True)  # means something in bf16 only
-        if budget is not None:
-            settings = dataclasses.replace(settings, budget=budget.of_stage(part.share / total, settings.batch))
-        parts.append(dataclasses.replace(part, training=settings))
-    return parts
+def _with_budget(recipe: Recipe, budget: TotalBudget | None) -> Recipe:
+    """Every stage with its share of a budget for all of them, and in bf16 judged with rounded weights."""
+    total = sum(part.share for part in recipe.stages)
+
+    def change(part: StageRecipe) -> StageTraining:
+        own = part.training.budget if budget is None else budget.of_stage(part.share / total)
+        return dataclasses.replace(part.training, budget=own, rounds=True)
+
+    return recipe.map_training(change)
 
 
 def build(solver: type[Baseline], recipe: Recipe, pool: Pool, seed: int = 0) -> Baseline:

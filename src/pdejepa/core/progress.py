@@ -62,21 +62,42 @@ def progress(
         lines.finish()
 
 
+class _Pace:
+    """Units per second, without the first ones: they may take a hundred times as long, to compile or to prepare."""
+
+    def __init__(self, now: float) -> None:
+        self.start, self.done = now, 0
+        self._first: tuple[float, int] | None = None  # when the first units were done, and how many they were
+
+    def advance(self, n: int, now: float) -> None:
+        self.done += n
+        self._first = self._first or (now, self.done)
+
+    def rate(self, now: float) -> float:
+        start, n = self._first if self._first is not None and self.done > self._first[1] else (self.start, 0)
+        return (self.done - n) / max(now - start, 1e-9)
+
+    def left(self, total: int, now: float) -> str:
+        """`, 0:20 left`; empty as long as only the first units are done."""
+        is_known = self._first is not None and self.done > self._first[1]
+        return f", {_duration((total - self.done) / self.rate(now))} left" if is_known else ""
+
+
 class _Lines:
     """Plain lines, at most one every ten seconds and one at the end."""
 
     def __init__(self, total: int, label: str, unit: str, stream: TextIO, clock: Clock) -> None:
         self.total, self.label, self.unit = total, label, unit
         self.stream, self.clock = stream, clock
-        self.done = 0
-        self.start = self.printed_at = clock()
+        self.printed_at = clock()
+        self.pace = _Pace(self.printed_at)
 
     def advance(self, n: int = 1) -> None:
-        self.done += n
         now = self.clock()
-        if now - self.printed_at >= LINE_EVERY_S and self.done < self.total:
+        self.pace.advance(n, now)
+        if now - self.printed_at >= LINE_EVERY_S and self.pace.done < self.total:
             self.printed_at = now
-            self._print(f"{self._state(now)}, {_duration(self._seconds_left(now))} left")
+            self._print(f"{self._state(self.pace.rate(now))}{self.pace.left(self.total, now)}")
 
     def note(self, text: str) -> None:
         self._print(f"{self.label}: {text}")
@@ -85,17 +106,13 @@ class _Lines:
         self.total = total
 
     def finish(self) -> None:
-        now = self.clock()
-        self._print(f"{self._state(now)} in {_duration(now - self.start)}")
+        seconds = self.clock() - self.pace.start
+        self._print(f"{self._state(self.pace.done / max(seconds, 1e-9))} in {_duration(seconds)}")
 
-    def _state(self, now: float) -> str:
-        rate = self.done / max(now - self.start, 1e-9)
-        percent = 100 * self.done // self.total if self.total > 0 else 100
-        counted = f"{self.done:,} of {self.total:,} {self.unit}"
+    def _state(self, rate: float) -> str:
+        percent = 100 * self.pace.done // self.total if self.total > 0 else 100
+        counted = f"{self.pace.done:,} of {self.total:,} {self.unit}"
         return f"{self.label}: {counted} ({percent} %), {_rate(rate)}/s"
-
-    def _seconds_left(self, now: float) -> float:
-        return (self.total - self.done) * (now - self.start) / max(self.done, 1)
 
     def _print(self, line: str) -> None:
         # A log that went away (closed pipe, full disk) must not end the work it reports on.
@@ -108,32 +125,33 @@ def _bar(total: int, label: str, unit: str, stream: TextIO, stays: bool) -> Iter
     """The same with a live bar; one that does not stay has no news.  Rich is imported here: only terminals need it."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
     class Bar:
         def __init__(self, display: RichProgress) -> None:
             self.display = display
             self.task = display.add_task(escape(label), total=total, rate="")
-            self.start = self.drawn_at = time.monotonic()
-            self.done = 0
+            self.total, self.drawn_at = total, time.monotonic()
+            self.pace = _Pace(self.drawn_at)
 
         def advance(self, n: int = 1) -> None:
-            self.done += n
-            if time.monotonic() - self.drawn_at >= BAR_EVERY_S:
+            now = time.monotonic()
+            self.pace.advance(n, now)
+            if now - self.drawn_at >= BAR_EVERY_S:
                 self.draw()
 
         def draw(self) -> None:
             self.drawn_at = time.monotonic()
-            rate = self.done / max(self.drawn_at - self.start, 1e-9)
-            self.display.update(self.task, completed=self.done, rate=f"{_rate(rate)}/s")
+            rate = f"{_rate(self.pace.rate(self.drawn_at))}/s{self.pace.left(self.total, self.drawn_at)}"
+            self.display.update(self.task, total=self.total, completed=self.pace.done, rate=rate)
 
         def note(self, text: str) -> None:
             if stays:
                 self.display.console.print(escape(text), highlight=False)
 
         def resize(self, total: int) -> None:
-            self.display.update(self.task, total=total)
+            self.total = total
 
     columns = (
         TextColumn("{task.description}"),
@@ -141,7 +159,6 @@ def _bar(total: int, label: str, unit: str, stream: TextIO, stays: bool) -> Iter
         MofNCompleteColumn(),
         TextColumn(unit),
         TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
     )
     console, per_s = Console(file=stream), 1 / BAR_EVERY_S
     with RichProgress(*columns, console=console, refresh_per_second=per_s, transient=not stays) as display:

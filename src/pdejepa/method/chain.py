@@ -24,7 +24,7 @@ from pdejepa.core.files import write_json
 from pdejepa.core.run_folder import STAGES
 from pdejepa.core.seeds import derive_seed
 from pdejepa.method.align import Align
-from pdejepa.method.config import RunConfig
+from pdejepa.method.config import RunConfig, map_training
 from pdejepa.method.decode import Decode, Reconstruct
 from pdejepa.method.dynamics import Dynamics
 from pdejepa.method.fitting import fit_latents, needs_fitting
@@ -83,7 +83,7 @@ def train_stages(
     after_stage: called on the first rank when a stage is finished.
     restart: forget this stage and those that stand on it first.
     data: what to train on, on the right device, if it is in memory already.
-    keep: what becomes of the weights; a training that keeps none is a part of something larger, and quiet.
+    keep: where the weights are kept (see `stage.Keep`); without files a training is a part of another, and quiet.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
@@ -218,10 +218,7 @@ def with_seconds(config: RunConfig, seconds: float) -> RunConfig:
     known = [part for part in parts.values() if part > 0]
     usual = sum(known) / len(known) if known else 1.0
     total = sum(part or usual for part in parts.values())
-    for name, part in parts.items():
-        stage = getattr(config, name)
-        budget = Budget(seconds=seconds * (part or usual) / total)
-        stage = dataclasses.replace(stage, training=dataclasses.replace(stage.training, budget=budget))
-        config = dataclasses.replace(config, **{name: stage})
+    budgets |= {name: Budget(seconds=seconds * (part or usual) / total) for name, part in parts.items()}
+    config = map_training(config, lambda name, own: dataclasses.replace(own, budget=budgets.get(name, own.budget)))
     share = min(1.0, seconds / total) * config.decode.share if is_timed else config.decode.share
     return dataclasses.replace(config, decode=dataclasses.replace(config.decode, share=share))

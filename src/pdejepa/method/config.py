@@ -3,9 +3,12 @@ change any field of it."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.core.run_folder import FOUR, STAGES
 from pdejepa.models.config import ModelConfig
@@ -47,29 +50,23 @@ class EmaConfig:
 class PretrainConfig:
     """Masked latent prediction.
 
-    context_weight: weight of the loss on visible tokens, rising linearly between the two shares of `context_ramp`
+    context_weight: weight of the loss on visible tokens
     one_frame_every: every so many steps train on one-frame clips, `one_frame_clips` of them (0: as many as `batch`)
-    mask_types: both every step, or in turn
     """
 
     training: StageTraining
     mask: MaskConfig = field(default_factory=MaskConfig)
     ema: EmaConfig = field(default_factory=EmaConfig)
     context_weight: float = 0.0
-    context_ramp: tuple[float, float] = (0.0, 0.0)
     one_frame_every: int = 0
     one_frame_clips: int = 0
-    mask_types: Literal["both", "in_turn"] = "both"
 
     def __post_init__(self) -> None:
-        begin, end = self.context_ramp
-        problems = []
-        if not 0 <= begin <= end <= 1:
-            problems.append(f"context_ramp must be two rising shares from 0 to 1, got {self.context_ramp}")
-        if self.context_weight < 0 or self.one_frame_every < 0 or self.one_frame_clips < 0:
-            problems.append("context_weight, one_frame_every and one_frame_clips must be 0 or more")
-        if problems:
-            raise ConfigError("; ".join(problems), problems)
+        if min(self.context_weight, self.one_frame_every, self.one_frame_clips) < 0:
+            raise ConfigError(
+                "context_weight, one_frame_every and one_frame_clips must be 0 or more, "
+                f"got {self.context_weight:g}, {self.one_frame_every} and {self.one_frame_clips}"
+            )
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,6 @@ class DynamicsConfig:
     tangent_weight: also match the field with the latent velocity d/dt E(u(t)) (Jacobian-vector product with the rhs)
     response_weight: also match every D_j with the Jacobian-vector product with d rhs / d r_j
     tangent_batch: states per step for these two
-    uneven: steps within a frame differ by this share at random, so that the field is not tied to one step size
     """
 
     training: StageTraining
@@ -111,7 +107,6 @@ class DynamicsConfig:
     tangent_weight: float = 0.0
     response_weight: float = 0.0
     tangent_batch: int = 32
-    uneven: float = 0.0
 
     def __post_init__(self) -> None:
         if min(self.unroll, self.transitions, self.tangent_batch) < 1:
@@ -121,7 +116,6 @@ class DynamicsConfig:
             )
         if min(self.tangent_weight, self.response_weight) < 0:
             raise ConfigError("tangent_weight and response_weight must be 0 or more")
-        _check_uneven(self.uneven)
 
 
 @dataclass(frozen=True)
@@ -148,24 +142,16 @@ class PolishConfig:
     """Vector field and decoder together, through rollouts of `first` frames that grow to `last` (0: all).
 
     recompute: compute each frame again in the backward pass, which saves memory and costs a third more time
-    uneven: as in `DynamicsConfig`
     """
 
     training: StageTraining
     first: int = 2
     last: int = 0
     recompute: bool = False
-    uneven: float = 0.0
 
     def __post_init__(self) -> None:
         if self.first < 2 or self.last < 0:
             raise ConfigError(f"first must be 2 or more and last 0 (all) or more, got {self.first} and {self.last}")
-        _check_uneven(self.uneven)
-
-
-def _check_uneven(uneven: float) -> None:
-    if not 0.0 <= uneven < 1.0:
-        raise ConfigError(f"uneven is a share, 0 or more and less than 1; got {uneven:g}")
 
 
 @dataclass(frozen=True)
@@ -206,9 +192,36 @@ class RunConfig:
             problems.append(f"stages must be named once and in order, got {', '.join(self.stages)}")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed must be from 0 to 2^63-1, got {self.seed}")
-        if max(self.dynamics.uneven, self.polish.uneven) > 0 and (
-            self.variant == "direct" or self.model.field.n_substeps == 1
-        ):
-            problems.append("uneven steps need a latent ODE with model.field.n_substeps of 2 or more")
         if problems:
             raise ConfigError("; ".join(problems), problems)
+
+
+def map_training(config: RunConfig, change: Callable[[str, StageTraining], StageTraining]) -> RunConfig:
+    """The same configuration with `change(stage, training)` for the training of every stage, asked for or not."""
+    stages = {name: getattr(config, name) for name in STAGES}
+    changed = {
+        name: dataclasses.replace(stage, training=change(name, stage.training)) for name, stage in stages.items()
+    }
+    return dataclasses.replace(config, **changed)
+
+
+# Fields that former versions stored, with the value that changes nothing.
+FORMER: dict[str, dict[str, Any]] = {
+    "pretrain": {"context_ramp": [0.0, 0.0], "mask_types": "both"},
+    "dynamics": {"uneven": 0.0},
+    "polish": {"uneven": 0.0},
+}
+
+
+def load_stored(stored: Mapping[str, Any]) -> RunConfig:
+    """The configuration in a file of this or a former version; what came since has its default."""
+    return load_config(RunConfig, defaults=without_former(stored))
+
+
+def without_former(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings without the fields of FORMER; those with another value changed the training, and stay."""
+    kept = dict(stored)
+    for name, former in FORMER.items():
+        if isinstance(stage := kept.get(name), Mapping):
+            kept[name] = {key: value for key, value in stage.items() if key not in former or value != former[key]}
+    return kept

@@ -24,6 +24,7 @@ from pdejepa.method.tangents import latent_tangents
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import Shuffles, in_pieces
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.stage import Batch, Place
 from pdejepa.training.training_data import TrainingData
 
@@ -82,7 +83,6 @@ class Dynamics(MethodStage):
         frames = frame[:, None] + torch.arange(-before, unroll + 1, device=frame.device)  # (B,K+1)
         states = self.states(self.q["train"].take(rows, frames))  # (B,K+1,N,S)
         batch = {"states": states, "frame": frame.float(), "xi": self.data.xi["train"][rows]}
-        batch |= self.fractions(self.options.uneven, step)
         if self.options.denominators == "per_frame":
             batch["weight"] = 1.0 / self.changes[frames[:, before:-1]]
         if self.model.startup is not None:
@@ -92,7 +92,7 @@ class Dynamics(MethodStage):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         states, frame = batch["states"], batch["frame"]
         drive = self.model.drive(batch["xi"])
-        q_hat = self.model.advance(states[:, 0], frame, drive, self.options.unroll, batch.get("fractions"))
+        q_hat = self.model.advance(states[:, 0], frame, drive, self.options.unroll)
         loss = loss_step(q_hat, states, batch.get("weight"))
         named = {"loss_step": loss.detach()}
         if "first" in batch:
@@ -148,6 +148,7 @@ class Dynamics(MethodStage):
         sums = torch.zeros(4, dtype=torch.float64, device=self.place.device)
         observed = self.config.history
         for rows in self.scored.split(self.n_together):
+            stop_if_asked()
             q = self.q["valid"].take(rows)
             rolled = self.model.rollout(q[:, :observed], self.drive("valid", rows), q.shape[1] - observed)
             sums[:2] += _squares(rolled[:, observed:], q[:, observed:])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pdejepa.core.device import tf32, without_new_code
 from pdejepa.training.batches import in_pieces
+from pdejepa.training.interrupts import stop_if_asked
 
 PIECE = 4_000_000  # field values encoded at once
 Encode = Callable[[Tensor], Tensor]  # fields (B,T,C,*grid) -> latents (B,T,N,D)
@@ -37,6 +38,7 @@ class Latents:
         """Mean square of q_{t+1} - q_t over trajectories, tokens and channels, for every t: (T-1,)."""
         total, n = torch.zeros((), device=self.fields.device), 0
         for part in in_pieces(len(self.fields), 64):
+            stop_if_asked()
             q = self.take(torch.arange(part.start, part.stop, device=self.fields.device))
             total, n = total + q.diff(dim=1).square().mean((2, 3)).double().sum(0), n + len(q)
         return (total / n).float()
@@ -51,6 +53,7 @@ def _all(fields: Tensor, encode: Encode, dtype: torch.dtype, piece: int) -> Tens
         values = first.new_empty((len(fields), *first.shape[1:]), dtype=dtype)
         values[parts[0]] = first.to(dtype)
         for part in parts[1:]:
+            stop_if_asked()
             values[part] = _encoded(encode, fields[part]).to(dtype)
     return values
 

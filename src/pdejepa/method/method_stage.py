@@ -13,7 +13,7 @@ from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.operators.norms import relative_error
 from pdejepa.training.batches import Shuffles, generator, own_slice
-from pdejepa.training.stage import Batch, Place, Stage
+from pdejepa.training.stage import Place, Stage
 from pdejepa.training.training_data import TrainingData
 
 N_SCORED = 256  # trajectories of valid that a score looks at
@@ -42,15 +42,6 @@ class MethodStage(Stage):
     def generator(self, *words: object) -> torch.Generator:
         """Random numbers for this stage that depend on the seed and the words only."""
         return generator(self.place.device, self.config.seed, self.name, *words)
-
-    def fractions(self, uneven: float, step: int) -> Batch:
-        """Steps of random size for every row, (B,n_substeps), of a frame; nothing if they should be equal."""
-        n = self.config.model.field.n_substeps
-        if uneven == 0.0:
-            return {}
-        draws, device = self.generator("fractions", step), self.place.device
-        size = 1.0 + uneven * (2.0 * torch.rand(self.settings.batch, n, generator=draws, device=device) - 1.0)
-        return {"fractions": self.own(size / size.sum(1, keepdim=True))}
 
     def drive(self, split: str, rows: Tensor | slice) -> Drive:
         return self.model.drive(self.data.xi[split][rows])

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core import yaml_subset
-from pdejepa.core.config import load_config, to_dict
+from pdejepa.core.config import to_dict
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.run_folder import STAGES
 from pdejepa.core.text import human_bytes, percent
 from pdejepa.method import recipes
-from pdejepa.method.config import RunConfig
+from pdejepa.method.config import load_stored
 from pdejepa.systems.problem import Parameter, Problem
 from pdejepa.training.settings import MEASURED, Budget
 
@@ -161,7 +161,7 @@ def _settings(details: dict[str, Any], usual: dict[str, Any]) -> tuple[dict[str,
     try:
         done = details["lineage"] or STAGES  # of stages that were not run nothing is kept: take the recipe's
         training = {name: usual[name] for name in STAGES if name not in done} | details["training"]
-        told = to_dict(load_config(RunConfig, defaults=training)) if details["training"] else {}
+        told = to_dict(load_stored(training)) if details["training"] else {}
     except ConfigError:  # of another version, or of somebody's own making
         told = {}
     if told.get("system") != details["system"]:

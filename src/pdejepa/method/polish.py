@@ -3,8 +3,8 @@
     L = mean over channels of |u_hat - u| / |u|,  u_hat = Dec(rollout of K frames from a true q_s)
 
 K grows from `first` to `last` over the stage, by doubling, so that late steps see the errors of long forecasts; each
-length has an equal share of the steps.  The encoder and the projector stay frozen; the start s is drawn at random, and
-is frame 0 whenever K takes the whole trajectory.
+length has an equal share of the steps (of the seconds, where the clock decides: see `training.timing`).  The encoder
+and the projector stay frozen; the start s is drawn at random, and is frame 0 whenever K takes the whole trajectory.
 Letters: B trajectories, K frames, N tokens, D width.
 """
 
@@ -23,10 +23,9 @@ from pdejepa.method.method_stage import DECODED, MethodStage
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.stage import Batch, Place
 from pdejepa.training.training_data import TrainingData
-
-FINE = 10_000  # steps, as many as tell lengths apart
 
 
 class Polish(MethodStage):
@@ -59,24 +58,16 @@ class Polish(MethodStage):
             lengths.append(min(2 * lengths[-1], last))
         return lengths[step * len(lengths) // n_steps]
 
-    def probe_step(self, number: int, n: int, n_steps: int) -> int:
-        """Rollouts grow with the step: time some of every length."""
-        return number * n_steps // n
-
-    def cost(self, share: float) -> float:
-        return float(self.length(int(share * FINE), FINE))
-
     def batch(self, step: int, n_steps: int) -> Batch:
         rows = self.rows(step)
         frames = self._frames(step, self.length(step, n_steps))  # (B,observed+K)
         q = self.q["train"].take(rows, frames[:, : self.observed])
         u, xi = self.data.fields["train"][rows[:, None], frames], self.data.xi["train"][rows]
-        batch = {"q": q, "u": u, "xi": xi, "start": frames[:, 0].float()}
-        return batch | self.fractions(self.options.uneven, step)
+        return {"q": q, "u": u, "xi": xi, "start": frames[:, 0].float()}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         n_new = batch["u"].shape[1] - self.observed
-        q_hat = self._rollout(batch["q"], self.model.drive(batch["xi"]), batch["start"], n_new, batch.get("fractions"))
+        q_hat = self._rollout(batch["q"], self.model.drive(batch["xi"]), batch["start"], n_new)
         return {"loss": loss_dec(self.model.decode(q_hat), batch["u"])}
 
     def _frames(self, step: int, n_new: int) -> Tensor:
@@ -89,20 +80,20 @@ class Polish(MethodStage):
         start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.place.device)
         return self.own(start)[:, None] + torch.arange(width, device=start.device)
 
-    def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int, fractions: Tensor | None) -> Tensor:
+    def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int) -> Tensor:
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
         if self.model.is_second_order and self.observed == 1:
-            return self.model.rollout(q, drive, n_new, fractions)  # no forcing there: the time does not matter
+            return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
         state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
         s, frames = start + self.observed - 1, [q]
         for k in range(n_new):
-            state = self._next(state, s + k, drive, fractions)
+            state = self._next(state, s + k, drive)
             frames.append(state[:, None, :, : q.shape[-1]])  # (B,1,N,D)
         return torch.cat(frames, 1)
 
-    def _next(self, state: Tensor, s: Tensor, drive: Drive, fractions: Tensor | None) -> Tensor:
+    def _next(self, state: Tensor, s: Tensor, drive: Drive) -> Tensor:
         """The state one frame later."""
-        step = lambda y: self.model.advance(y, s, drive, 1, fractions)[:, 0]  # noqa: E731
+        step = lambda y: self.model.advance(y, s, drive, 1)[:, 0]  # noqa: E731
         if not self.options.recompute:
             return step(state)
         result: Tensor = checkpoint(step, state, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn
@@ -113,6 +104,7 @@ class Polish(MethodStage):
         """Relative error of the forecast frames of valid, as in stage 4."""
         fields, observed, errors = self.data.fields["valid"], self.config.history, []
         for rows in self.scored.split(self.n_together):
+            stop_if_asked()
             q = self.q["valid"].take(rows, slice(0, observed))
             q_hat = self.model.rollout(q, self.drive("valid", rows), self.data.n_frames - observed)
             for part in in_pieces(len(rows), DECODED):

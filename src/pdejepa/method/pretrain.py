@@ -10,7 +10,6 @@ Letters: B clips, T frames, C channels, N places (tokens of one frame), K tokens
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,12 +63,11 @@ class Pretrain(MethodStage):
 
     def batch(self, step: int, n_steps: int) -> Batch:
         u = self._clips(step)
-        weight = torch.full((), self._context_weight(step / n_steps), device=u.device)
-        return {"u": u, "context_weight": weight, **self._masks(u, self._kinds(step), ("mask", step), self.place)}
+        return {"u": u, **self._masks(u, ("mask", step), self.place)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         masked, context = self.losses(batch)
-        loss = masked + batch["context_weight"] * context
+        loss = masked + self.options.context_weight * context
         return {"loss": loss, "loss_jepa": masked.detach(), "loss_context": context.detach()}
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -80,8 +78,6 @@ class Pretrain(MethodStage):
             target = layer_normed(self.model.encoder(u, with_levels=has_levels), width)  # (B,T*N,L*D)
         masked, context = [], [u.new_zeros(())]
         for kind in range(self.sampler.n_types):
-            if f"context_{kind}" not in batch:
-                continue
             context_idx, target_idx = batch[f"context_{kind}"], batch[f"target_{kind}"]
             seen = self.online(u, context_idx, with_levels=has_levels)  # (B,K,L*D)
             predicted, again = self.jepa_predictor(seen, context_idx, target_idx, kind)
@@ -102,7 +98,7 @@ class Pretrain(MethodStage):
         for part in in_pieces(len(fields), self.settings.batch):
             u = fields[part]
             alone = Place(self.place.device)  # every rank scores all of them
-            masks = self._masks(u, range(self.sampler.n_types), ("valid", part.start), alone)
+            masks = self._masks(u, ("valid", part.start), alone)
             masked, _ = self.losses({"u": u, **masks})
             total, n = total + masked.float() * len(u), n + len(u)
         return {"score": float(total / n), **self.health()}
@@ -120,14 +116,6 @@ class Pretrain(MethodStage):
         every = self.options.one_frame_every
         return every > 0 and step % every == every - 1
 
-    def _kinds(self, step: int) -> Sequence[int]:
-        """The mask types of a step: all, or one after the other, counted apart for clips and one-frame clips."""
-        n, every = self.sampler.n_types, self.options.one_frame_every
-        if self.options.mask_types == "both":
-            return range(n)
-        before = step // every if every else 0
-        return [(before if self._is_one_frame(step) else step - before) % n]
-
     def _clips(self, step: int) -> Tensor:
         """Whole trajectories, or now and then single frames (one-frame clips) of other trajectories."""
         fields = self.data.fields["train"]
@@ -139,22 +127,17 @@ class Pretrain(MethodStage):
         frames = torch.randint(fields.shape[1], (n,), generator=draws, device=self.place.device)
         return fields[self.own(rows), self.own(frames)][:, None]  # (n,1,C,*grid)
 
-    def _masks(self, u: Tensor, kinds: Sequence[int], words: tuple[object, ...], place: Place) -> Batch:
+    def _masks(self, u: Tensor, words: tuple[object, ...], place: Place) -> Batch:
         """Token numbers `context_KIND` and `target_KIND` (B,K) of one rank's clips u.
 
         They are drawn from `words` for the whole global batch, so that the number of ranks changes nothing.
         """
         masks = {}
-        for kind in kinds:
+        for kind in range(self.sampler.n_types):
             pair = self.sampler.sample(kind, len(u) * place.world, u.shape[1], self.generator(*words, kind))
             for name, numbers in zip(("context", "target"), pair, strict=True):
                 masks[f"{name}_{kind}"] = own_slice(numbers, place.rank, place.world)
         return masks
-
-    def _context_weight(self, share: float) -> float:
-        begin, end = self.options.context_ramp
-        rise = 1.0 if share >= end else (share - begin) / (end - begin) if share > begin else 0.0
-        return self.options.context_weight * rise
 
     def _distance(self, context_idx: Tensor, target_idx: Tensor) -> Tensor:
         """Distance (B,K) of every visible token to the nearest masked place, in tokens, at least 1."""

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from pdejepa import __version__
-from pdejepa.core.config import differences, load_config, to_dict
+from pdejepa.core.config import differences, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, did_you_mean
 from pdejepa.core.files import write_json
 from pdejepa.core.run_folder import STAGES
-from pdejepa.method.config import RunConfig
+from pdejepa.method.config import RunConfig, load_stored, without_former
 from pdejepa.training.settings import FREE_TRAINING
 
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -60,11 +60,11 @@ def remember(
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an earlier version, with what came since at its defaults; as they are if they say too little."""
+    """Settings of an earlier version, with what came since at its defaults, unless they say too little for that."""
     try:
-        return to_dict(load_config(RunConfig, defaults=config))
+        return to_dict(load_stored(config))
     except ConfigError:
-        return config
+        return without_former(config)
 
 
 def check(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Budgets of whole trainings: an amount of one thing, which all stages share.
 
-    20s, 3min, 1h, 7             seconds
-    500steps, 64000samples       updates of weights, and trajectories that they looked at
-    1e15flops                    floating-point operations, see `flops`
+    20s, 3min, 1h, 7       seconds
+    500steps               updates of weights
+    1e15flops              floating-point operations, see `flops`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from pdejepa.core.errors import ConfigError, UsageError
 from pdejepa.training.settings import Budget
 
-Unit = Literal["seconds", "steps", "samples", "flops"]
+Unit = Literal["seconds", "steps", "flops"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 TIMES = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 LONGEST_S = 1e8  # three years
@@ -36,7 +36,7 @@ class TotalBudget:
         is_amount = is_number and 0 < self.amount <= sys.float_info.max
         if self.unit not in UNITS or not is_amount:
             raise ConfigError(
-                "a budget is a finite positive number of seconds, steps, samples or flops, "
+                "a budget is a finite positive number of seconds, steps or flops, "
                 f"got {self.amount!r} {self.unit}"
             )
 
@@ -44,7 +44,7 @@ class TotalBudget:
         return f"{float(self.amount):.15g} {self.unit}"
 
     def words(self, n_digits: int = 15) -> str:
-        """For people: 180 s, 500 steps, 1e15 flops; whole numbers of the first two kinds with all their digits."""
+        """For people: 180 s, 500 steps, 1e15 flops; whole numbers of seconds and steps with all their digits."""
         if self.unit == "flops":
             mantissa, _, exponent = f"{self.amount:.{n_digits - 1}e}".partition("e")
             return f"{float(mantissa):.15g}e{int(exponent)} flops"
@@ -56,11 +56,11 @@ class TotalBudget:
         """For names of files: 180s, 500steps, 1e15flops."""
         return self.words().replace(" ", "")
 
-    def of_stage(self, share: float, batch: int) -> Budget:
-        """What a stage with that share gets, if it takes `batch` samples at a time; rather a step too few."""
+    def of_stage(self, share: float) -> Budget:
+        """What a stage with that share gets; rather a step too few."""
         amount = self.amount * share
-        if self.unit in ("steps", "samples"):
-            return Budget(steps=max(1, int(amount / (batch if self.unit == "samples" else 1) * (1 + 1e-9))))
+        if self.unit == "steps":
+            return Budget(steps=max(1, int(amount * (1 + 1e-9))))
         return Budget(seconds=amount) if self.unit == "seconds" else Budget(flops=amount)
 
 
@@ -74,5 +74,5 @@ def parse_budget(text: str) -> TotalBudget:
         if word in (unit, unit[:-1]) and 1 <= number <= LARGEST:
             return TotalBudget(unit, number)
     raise UsageError(
-        f"--budget must be a time such as 20s, 3min or 1h, or a count: 500steps, 64000samples, 1e15flops; got {text!r}."
+        f"--budget must be a time such as 20s, 3min or 1h, or a count: 500steps, 1e15flops; got {text!r}."
     )

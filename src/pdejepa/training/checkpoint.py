@@ -63,6 +63,7 @@ class StageFolder:
     """The folder of one stage.  One process writes at a time; the lock of the run folder sees to that."""
 
     fate: ClassVar[str] = "saved. Continue with the same command"  # of what was trained, when it is stopped
+    resumes: ClassVar[bool] = True
     root: Path
     keep: int = 2
     say: Say = silent

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pdejepa.training.plan import N_TIMED, PROBE_STEPS
 from pdejepa.training.stage import Stage
+from pdejepa.training.timing import PROBE_STEPS, TYPICAL
 
 Shape = tuple[int, ...]
 
@@ -48,11 +48,10 @@ def step_flops(stage: Stage, take: Callable[[int], object]) -> float:
     """
     found: dict[tuple[object, ...], float] = {}
     total = 0.0
-    for number in range(N_TIMED):
-        step = stage.probe_step(number, N_TIMED, PROBE_STEPS)
+    for step in TYPICAL:
         with torch.no_grad():
             shapes = tuple(value.shape for value in stage.batch(step, PROBE_STEPS).values())
         if shapes not in found:
             found[shapes] = counted(lambda step=step: take(step))  # type: ignore[misc]
         total += found[shapes]
-    return total / N_TIMED
+    return total / len(TYPICAL)

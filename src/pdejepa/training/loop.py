@@ -4,7 +4,7 @@
     every log_every steps:   a line in metrics.jsonl
     n_scores times at most:  score on valid; the best weights are kept
     by time or steps:        a checkpoint; always at the end, and when asked to stop; in memory: `memory_store`
-    n_steps:                 settled at the start; in memory seconds count, and it changes with the pace, see `pace`
+    n_steps:                 settled at the start; of seconds in memory it follows the clock, see `timing`
 
 A stage that is finished is loaded, one that was interrupted goes on from its latest checkpoint, and one whose
 upstream changed is refused.  On a CPU a resumed stage repeats every bit: the order of samples and all random numbers
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +28,21 @@ from pdejepa.core.files import check_free_space
 from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
 from pdejepa.core.text import human_bytes
 from pdejepa.core.weights import first_not_finite, gather, restore
-from pdejepa.training import plan as planning
+from pdejepa.training import timing
 from pdejepa.training.checkpoint import BEST, StageFolder
-from pdejepa.training.cuda_graph import Metrics
 from pdejepa.training.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
 from pdejepa.training.guard import Jumps, describe_trajectories
 from pdejepa.training.interrupts import StopRequest, stop_on_signal
 from pdejepa.training.memory_store import Scratch
 from pdejepa.training.metrics_log import append_line, read_lines, sync
-from pdejepa.training.pace import Pace
-from pdejepa.training.plan import PROBE_STEPS, Plan, Work, check_upstream, measure_steps, planned_steps
+from pdejepa.training.plan import Plan, check_upstream, planned_steps
 from pdejepa.training.resume import Best, find_start, hash_modules, rewind
 from pdejepa.training.rounding import round_all
-from pdejepa.training.schedule import learning_rate_factor, score_steps
-from pdejepa.training.stage import Context, Stage, silent
+from pdejepa.training.schedule import score_steps
+from pdejepa.training.stage import Batch, Context, Keep, Stage, silent
 from pdejepa.training.stage_result import load_result, write_result
 from pdejepa.training.step import Learner
+from pdejepa.training.timing import N_WARM, Deadline, Work, measure
 
 __all__ = ["Context", "run_stage"]
 
@@ -68,7 +66,7 @@ def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
     training = _Training(stage, store, context)
     with stop_on_signal() as request, explain_loss(context.rank, training.whereabouts):
         try:
-            training.prepare(request)
+            training.prepare()
             training.run(request)
             result = training.finish()
             if agree([request.is_set])[0]:  # in the last step, or while it was judged
@@ -97,9 +95,9 @@ class _Training:
         self.is_writer = context.rank == 0
         self.done, self.n_steps, self.n_scores, self.n_scored = 0, 0, 0, 0
         self.best: Best | None = None
-        self.pace: Pace | None = None
-        self.begun = self.saved_at = self.noted_at = planning.clock()
-        earlier = read_lines(store.root / "timings.jsonl")
+        self.deadline: Deadline | None = None
+        self.begun = self.saved_at = self.noted_at = timing.clock()
+        earlier = read_lines(store.root / "timings.jsonl") if store.resumes else []
         self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
         self.frozen = hash_modules(stage.frozen())
         self.jumps = Jumps()
@@ -107,7 +105,7 @@ class _Training:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
     def run(self, request: StopRequest) -> None:
-        scores, before = set(score_steps(self.n_scores, self.n_steps)), self.done
+        before, self.n_scored = self.done, self._n_due()
         label = f"{self.stage.name}, trial" if self.context.keep == "trial" else self.stage.name
         shown = self.context.shown if self.is_writer else "nothing"
         with progress(self.n_steps - before, label, "steps", shown) as bar:
@@ -115,16 +113,17 @@ class _Training:
                 self._save(True)
             while self.done < self.n_steps:
                 metrics = self.learner.update(self.done, self.n_steps)
-                self.done += 1
-                if self.pace is not None and self.pace.is_due(self.done, self.n_steps):
-                    scores = self._keep_pace(self.pace)
+                self.done, request.is_preparing = self.done + 1, False
+                if self.deadline is not None:
+                    n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
+                    self.n_steps = self.deadline.n_steps(self.done, n_left)
                     bar.resize(self.n_steps - before)
                 is_last = self.done == self.n_steps
-                is_score = self.done in scores
+                is_score = self._n_due() > self.n_scored
                 if is_score or is_last or self.done % self.settings.log_every == 0:
                     self._log(metrics, bar)
                 is_better = is_score and self._judge(bar)
-                self.n_scored += is_score
+                self.n_scored = max(self.n_scored, self._n_due())
                 should_stop, should_save = agree([request.is_set, self._is_save_due()])
                 if is_better or should_stop or should_save or is_last:
                     self._save(is_better)
@@ -132,22 +131,18 @@ class _Training:
                 if should_stop and not is_last:
                     raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
 
-    def _keep_pace(self, pace: Pace) -> set[int]:
-        """Change the number of steps so that they end with the seconds; the steps at which it will be scored."""
-        n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
-        self.n_steps = pace.recount(self.learner.now(), self.done, self.n_steps, n_left)
-        planned = score_steps(self.n_scores, self.n_steps)[self.n_scored :]
-        return {max(step, self.done) for step in (*planned, self.n_steps)} if self.n_scores else set()
+    def _n_due(self) -> int:
+        """How many scores should have been made by now."""
+        return sum(step <= self.done for step in score_steps(self.n_scores, self.n_steps))
 
     def _log(self, metrics: dict[str, Tensor], bar: Progress) -> None:
         named = self._values(metrics)
-        rate = self.settings.optimiser.lr * learning_rate_factor(self.settings.schedule, self.done - 1, self.n_steps)
-        self._record({"train": {**named, "lr": rate}})
+        self._record({"train": {**named, "lr": self.settings.optimiser.lr * self.learner.factor}})
         jump = self.jumps.notice(named["gradient_norm"])
         if jump:
             bar.note(f"step {self.done:,}: {jump}")
-        if planning.clock() - self.noted_at >= LINE_EVERY_S:
-            self.noted_at = planning.clock()
+        if timing.clock() - self.noted_at >= LINE_EVERY_S:
+            self.noted_at = timing.clock()
             memory = human_bytes(used_memory(self.context.device))
             bar.note(f"step {self.done:,}: loss {named['loss']:.4g}, {memory} of memory")
 
@@ -161,8 +156,8 @@ class _Training:
         begun = self.learner.now()
         scores = self.learner.score()
         score = scores["score"]
-        if self.pace is not None:
-            self.pace.scored(self.learner.now() - begun)
+        if self.deadline is not None:
+            self.deadline.scored(self.learner.now() - begun)
         self._record({"valid": scores})
         words = self.stage.describe(scores)
         bar.note(f"step {self.done:,}: score {score:.4g} on valid" + (f"; {words}" if words else ""))
@@ -174,7 +169,7 @@ class _Training:
     def _is_save_due(self) -> bool:
         if self.settings.save_every:
             return self.done % self.settings.save_every == 0
-        return self.is_writer and planning.clock() - self.saved_at >= self.settings.save_seconds
+        return self.is_writer and timing.clock() - self.saved_at >= self.settings.save_seconds
 
     def _save(self, is_better: bool) -> None:
         """A checkpoint of this step, then `best` if it is the best (see `resume` for the order)."""
@@ -193,14 +188,17 @@ class _Training:
         self.store.save(self.done, weights, optimiser, state)
         if is_better:
             self.store.save_best(self.done, weights, state)
-        self.saved_at = planning.clock()
+        self.saved_at = timing.clock()
 
-    def _refuse_bad_step(self) -> None:
+    def _refuse_bad_step(self, batch: Batch | None = None) -> None:
+        """`batch`: of the step that may be bad, if the weights are still those of that step."""
         bad = self.learner.guard.poll()
         if bad is not None:
             late = "" if self.learner.guard.is_immediate else f" (found after step {self.done:,})"
+            tensor = "" if batch is None else self.learner.first_bad_tensor(batch)
+            first = f"; first bad tensor: {tensor}" if tensor else ""
             raise NumericalError(
-                f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}. "
+                f"{self.stage.name}, step {bad.step + 1:,}: {bad.what} is not finite{late}{first}. "
                 f"The batch held {describe_trajectories(self.stage.trajectories(bad.step))}. "
                 f"Last good checkpoint: {self.store.latest() or 'none'}. "
                 "Look at these trajectories, or lower the learning rate."
@@ -212,14 +210,13 @@ class _Training:
             append_line(self.store.root / "timings.jsonl", {"step": self.done, "seconds": self._seconds()})
 
     # ---- before and after ----------------------------------------------------------------------------------------
-    def prepare(self, request: StopRequest) -> None:
+    def prepare(self) -> None:
         """Settle the number of steps, and go back to the latest checkpoint if there is one."""
         self.learner.join_ranks()
         plan, snapshot = find_start(self.stage, self.store, self.context)
         if plan is None:
-            plan = self._make_plan(request)
-        self.plan, self.n_steps = plan, plan.steps
-        self.n_scores = self.settings.n_scores if plan.scores is None else plan.scores
+            plan = self._make_plan()
+        self.plan, self.n_steps, self.n_scores = plan, plan.steps, plan.scores
         if snapshot is not None:
             restore(self.stage.saved(), snapshot.weights, f"{self.stage.name}/{snapshot.name}")
             self.learner.optimiser.load(snapshot.optimiser, f"{self.stage.name}/{snapshot.name}")
@@ -227,14 +224,14 @@ class _Training:
         if self.is_writer:
             self.best = rewind(self.stage, self.store, snapshot)
 
-    def _make_plan(self, request: StopRequest) -> Plan:
+    def _make_plan(self) -> Plan:
         weights, optimiser = gather(self.stage.saved()), self.learner.optimiser.tensors()
         size = sum(t.nbytes for t in (*weights.values(), *optimiser.values()))
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
-        budget, count = self.settings.budget, lambda: self._step_flops(request)
-        steps, scores = planned_steps(budget, self.stage.n_samples, self.settings.batch, count), self.settings.n_scores
+        budget, scores = self.settings.budget, self.settings.n_scores
+        steps = planned_steps(budget, self.stage.n_samples, self.settings.batch, self._step_flops)
         if not steps:
-            steps, scores = self._probe(request)
+            steps, scores = self._probe()
         plan = Plan(
             steps=steps,
             batch=self.settings.batch,
@@ -244,35 +241,29 @@ class _Training:
             budget=dataclasses.asdict(budget),
             scores=scores,
         )
-        if self.is_writer:
+        if self.is_writer and self.deadline is None:
             plan.write(self.store.root)
+        elif self.is_writer:
+            self.store.root.mkdir(parents=True, exist_ok=True)
         return plan
 
-    def _step_flops(self, request: StopRequest) -> float:
+    def _step_flops(self) -> float:
         self.store.say(f"{self.stage.name}: counting the operations of its steps")  # on a CPU it may take a while
-        return self.learner.step_flops(request)
+        return self.learner.step_flops()
 
-    def _probe(self, request: StopRequest) -> tuple[int, int]:
-        """How many steps and scores fit: time real ones, a line of metrics and a save."""
-        latest: Metrics = {}
+    def _probe(self) -> tuple[int, int]:
+        """How many steps and scores fit: time real ones, and a save."""
 
         def save() -> None:
             if self.is_writer:
                 self.store.probe_save(gather(self.stage.saved()), self.learner.optimiser.tensors())
 
-        def log() -> None:
-            values = self._values(latest)
-            if self.is_writer:
-                for name in ("metrics", "timings"):
-                    append_line(Path(aside) / name, values)
-
-        with self.learner.rehearsal(request) as take, tempfile.TemporaryDirectory() as aside:
-            step = lambda number, n: latest.update(take(self.stage.probe_step(number, n, PROBE_STEPS)))  # noqa: E731
-            work = Work(step, log, self.learner.score, save, self.learner.wait)
-            found = measure_steps(self.settings, work, is_trial=self.context.keep == "trial")
-        if isinstance(self.store, Scratch):
-            self.pace = Pace(found, self.stage.cost)
-        elif found.steps == 1:
+        keep: Keep = "files" if self.store.resumes else self.context.keep
+        with self.learner.rehearsal() as take:
+            n_warm = N_WARM if self.context.device.type == "cuda" else 1
+            found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait, n_warm), keep)
+        self.deadline = found.deadline
+        if found.steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
         return found.steps, found.scores
 
@@ -282,7 +273,7 @@ class _Training:
             if digest != self.frozen[name]:
                 raise RuntimeError(f"{self.stage.name} changed {name}, which it must leave as it is.")
         self.learner.rounded()  # by all ranks, if no score has asked for it: a loss may need the others
-        if self.n_steps != self.plan.steps:
+        if self.deadline is not None:
             dataclasses.replace(self.plan, steps=self.n_steps).write(self.store.root)
         ask_rank_zero(self._write_result)
         return load_result(self.stage, self.store)
@@ -298,7 +289,7 @@ class _Training:
         return self.n_steps
 
     def _seconds(self) -> float:
-        return round(self.seconds_before + planning.clock() - self.begun, 3)
+        return round(self.seconds_before + timing.clock() - self.begun, 3)
 
     def whereabouts(self) -> str:
         return f"at step {self.done + 1:,}. Last checkpoint: {self.store.latest() or 'none'}."

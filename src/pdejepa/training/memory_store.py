@@ -17,13 +17,11 @@ class Scratch(StageFolder):
     """Best and final weights, where they were computed; nothing that a resume would need."""
 
     fate: ClassVar[str] = "it was kept in memory only. The same command begins it anew"
+    resumes: ClassVar[bool] = False
     held: dict[str, Snapshot] = field(default_factory=dict)
     done: dict[str, Any] = field(default_factory=dict)
 
     def save(self, step: int, weights: Tensors, optimiser: Tensors, state: Mapping[str, Any]) -> None:
-        return
-
-    def probe_save(self, weights: Tensors, optimiser: Tensors) -> None:
         return
 
     def _write(self, name: str, parts: Mapping[str, Tensors], state: Mapping[str, Any]) -> None:

@@ -42,6 +42,8 @@ class Best:
 
 def find_start(stage: Stage, store: StageFolder, context: Context) -> tuple[Plan | None, Snapshot | None]:
     """The plan and the checkpoint to go on from, the same on all ranks; None for what does not exist yet."""
+    if not store.resumes:
+        return None, None
     plan = read_plan(store.root)
     if plan is not None:
         check_plan(stage.name, plan, stage.settings.batch, context.seed, context.upstream)

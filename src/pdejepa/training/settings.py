@@ -26,7 +26,7 @@ class Budget:
     """How long a stage lasts: exactly one of the four is positive.
 
     Seconds and floating-point operations become steps once, by timing or counting a few steps when the stage starts; a
-    resumed stage keeps that number.
+    resumed stage keeps that number.  A stage in memory is not resumed, and ends by the clock (see `timing`).
     """
 
     steps: int = 0
@@ -113,7 +113,7 @@ class StageTraining:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     log_every: int = 20  # steps between two lines of metrics.jsonl
-    n_scores: int = 10  # scores on valid, spread evenly, the last one at the end; fewer if seconds are short (`plan`)
+    n_scores: int = 10  # scores on valid, spread evenly, the last one at the end; fewer if seconds are short (`timing`)
     save_seconds: float = 60.0  # time between two checkpoints, unless save_every says otherwise
     save_every: int = 0  # steps between two checkpoints; 0: by time
     keep: int = 2  # checkpoints kept

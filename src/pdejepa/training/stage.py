@@ -27,9 +27,11 @@ from pdejepa.core.progress import Shown
 from pdejepa.training.settings import StageTraining
 
 Say = Callable[[str], object]
-# Where the weights of a training are kept: in files, from which it can be resumed; in memory; or nowhere, because it is
-# a trial, whose seconds begin when everything is compiled and recorded, and which is scored once, at its end.
 Keep = Literal["files", "memory", "trial"]
+"""What becomes of the weights: `files`: resumable on disk; `memory`: kept in RAM; `trial`: discarded.
+
+Trials are scored once, at their end, and their seconds begin after the warm-up.
+"""
 Batch = dict[str, Tensor]
 
 
@@ -94,6 +96,7 @@ class Stage(nn.Module, ABC):
     def batch(self, step: int, n_steps: int) -> Batch:
         """What step 0 .. n_steps-1 is computed from, as tensors on the device; called without gradients.
 
+        In memory a budget of seconds changes `n_steps` from step to step, so that step / n_steps is the share of them.
         Under several ranks: this rank's slice of the global batch (`distributed.rank_slice`).
         """
 
@@ -111,14 +114,6 @@ class Stage(nn.Module, ABC):
     @abstractmethod
     def score(self) -> dict[str, float]:
         """Scores on valid; the lowest `score` selects.  Called on all ranks, without gradients."""
-
-    def probe_step(self, number: int, n: int, n_steps: int) -> int:
-        """The step that stands for the typical one when the number-th of n steps is timed; see `plan`."""
-        return number
-
-    def cost(self, share: float) -> float:
-        """What a step costs when that share (0..1) of the stage is done, in any unit; see `pace`."""
-        return 1.0
 
     def describe(self, scores: dict[str, float]) -> str:
         """What the scores mean, in words, for people who watch; empty if the number says enough."""

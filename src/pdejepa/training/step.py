@@ -17,31 +17,32 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pdejepa.core.device import tf32, without_new_code
-from pdejepa.core.errors import Interrupted
 from pdejepa.core.weights import gather, restore
-from pdejepa.training import plan as planning
+from pdejepa.training import timing
 from pdejepa.training.cuda_graph import Gradients, Metrics
-from pdejepa.training.distributed import agree, mean_over_ranks
+from pdejepa.training.distributed import mean_over_ranks
+from pdejepa.training.first_bad import first_bad_tensor
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
-from pdejepa.training.interrupts import StopRequest
+from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.optim import build_optimiser
-from pdejepa.training.plan import PROBE_STEPS
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
 from pdejepa.training.schedule import learning_rate_factor
-from pdejepa.training.stage import Context, Stage
+from pdejepa.training.stage import Batch, Context, Stage
+from pdejepa.training.timing import PROBE_STEPS
 
 
 class Learner:
-    """`refuse` is called where it can be known at once whether the step that was just taken is a bad one."""
+    """`refuse(batch)` is called where it is known at once whether a step is bad, before it changes the weights."""
 
-    def __init__(self, stage: Stage, context: Context, refuse: Callable[[], object]) -> None:
+    def __init__(self, stage: Stage, context: Context, refuse: Callable[[Batch], object]) -> None:
         self.stage, self.context, self.settings, self._refuse = stage, context, stage.settings, refuse
         self.model: nn.Module = stage  # wrapped if there are several ranks
         choose_trained(stage)
         self._renew()
         self.gradients = self._gradients()
+        self.factor = 1.0  # of the learning rate, in the latest step
         self._seen: list[Tensor] | None = None
 
     def _renew(self) -> None:
@@ -67,19 +68,27 @@ class Learner:
     # ---- steps and scores ----------------------------------------------------------------------------------------
     def update(self, step: int, n_steps: int) -> Metrics:
         """One step: everything that changes the weights is here."""
-        self.optimiser.set_factor(learning_rate_factor(self.settings.schedule, step, n_steps))
+        self.factor = learning_rate_factor(self.settings.schedule, step, n_steps)
+        self.optimiser.set_factor(self.factor)
         with torch.no_grad():
             batch = self.stage.batch(step, n_steps)
         metrics = self.gradients(batch)
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
         if self.guard.is_immediate:
-            self._refuse()
+            self._refuse(batch)
         clip_gradients(gradients, norm, self.settings.optimiser.clip)
         self.optimiser.step()
         with torch.no_grad():
             self.stage.after_update(step, n_steps)
         return {**metrics, "loss": loss, "gradient_norm": norm}
+
+    def first_bad_tensor(self, batch: Batch) -> str:
+        """What is not finite first in the loss of a batch; empty if all is, or if several ranks had to say the same."""
+        if self.context.world > 1:
+            return ""
+        with self._autocast():
+            return first_bad_tensor(self.stage, batch)
 
     def score(self) -> dict[str, float]:
         """In float32, as forecasts are judged, if with the fast products of a GPU."""
@@ -106,26 +115,25 @@ class Learner:
 
     # ---- before the first step -----------------------------------------------------------------------------------
     @contextlib.contextmanager
-    def rehearsal(self, request: StopRequest) -> Iterator[Callable[[int], Metrics]]:
+    def rehearsal(self) -> Iterator[Callable[[int], Metrics]]:
         """Real steps, any of PROBE_STEPS, that leave no trace."""
         before = {name: value.clone() for name, value in gather(self.stage.saved()).items()}
 
         def take(step: int) -> Metrics:
             self.rounded()  # found out in the first one
             metrics = self.update(step, PROBE_STEPS)
-            if agree([request.is_set])[0]:
-                raise Interrupted("Stopped before the first step. Start again with the same command.")
+            stop_if_asked()
             return metrics
 
         yield take
         restore(self.stage.saved(), before, "the rehearsal")
         self._renew()
 
-    def step_flops(self, request: StopRequest) -> float:
+    def step_flops(self) -> float:
         """Operations of a typical step, the same for any number of ranks: what each of them repeats counts once."""
         self.rounded()  # looks at a step of its own
         usual, self.gradients = self.gradients, self._gradients(records=False)
-        with self.rehearsal(request) as take:
+        with self.rehearsal() as take:
             found, repeated = step_flops(self.stage, take), counted(self.optimiser.step)
         self.gradients = usual
         return self.context.world * (found - repeated) + repeated
@@ -139,7 +147,7 @@ class Learner:
     def now(self) -> float:
         """The time when all that was asked for is done."""
         self.wait()
-        return planning.clock()
+        return timing.clock()
 
     def close(self) -> None:
         """Free the gradients, and let go of the parameters: the next stage may train them too."""

@@ -60,7 +60,7 @@ def train(
     ("changes", "told"),
     [
         ({"budget": TotalBudget("steps", 50), "seed": 1}, "budget 5 steps -> 50 steps; seed 0 -> 1"),
-        ({"budget": TotalBudget("samples", 5)}, "budget 5 steps -> 5 samples"),
+        ({"budget": TotalBudget("seconds", 5)}, "budget 5 steps -> 5 seconds"),
         ({"budget": None}, "budget 5 steps -> that of the recipe"),
         ({"seed": 1}, "seed 0 -> 1"),
         ({"made": "lr"}, "stages.fit.training.optimiser.lr 0.001 -> 0.002"),

@@ -109,10 +109,27 @@ def test_terminals_are_left_alone_if_nothing_is_to_be_shown() -> None:
 def test_there_may_be_more_to_do_than_was_thought() -> None:
     stream, clock = io.StringIO(), Clock()
     with progress(3, "a", stream=stream, clock=clock) as bar:
+        clock.now = 5.0
+        bar.advance()
         clock.now = 10.0
         bar.resize(4)
-        bar.advance(2)
+        bar.advance()
     assert stream.getvalue().splitlines()[0] == "a: 2 of 4 trajectories (50 %), 0.2/s, 0:10 left"
+
+
+def test_a_slow_first_step_promises_nothing() -> None:
+    """It compiles for a minute; what is left is known from the steps after it, two a second."""
+    stream, clock = io.StringIO(), Clock()
+    with progress(61, "a", "steps", stream=stream, clock=clock) as bar:
+        for seconds in (60.0, *[0.5] * 60):
+            clock.now += seconds
+            bar.advance()
+    assert stream.getvalue().splitlines() == [
+        "a: 1 of 61 steps (1 %), 0.0167/s",
+        "a: 21 of 61 steps (34 %), 2/s, 0:20 left",
+        "a: 41 of 61 steps (67 %), 2/s, 0:10 left",
+        "a: 61 of 61 steps (100 %), 0.678/s in 1:30",
+    ]
 
 
 @pytest.mark.parametrize(

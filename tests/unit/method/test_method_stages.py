@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, Interrupted
+from pdejepa.method import latents, method_stage
 from pdejepa.method.align import Align
 from pdejepa.method.config import EmaConfig
 from pdejepa.method.decode import Decode, Reconstruct
@@ -20,7 +22,9 @@ from pdejepa.method.polish import Polish
 from pdejepa.method.pretrain import Pretrain, place_distances
 from pdejepa.method.tangents import field_tangents, latent_tangents
 from pdejepa.training.batches import Shuffles
-from pdejepa.training.stage import Place
+from pdejepa.training.loop import run_stage
+from pdejepa.training.stage import Context, Place
+from pdejepa.training.timing import PROBE_STEPS, TYPICAL
 from tests.unit.method.small_run import CPU, build, small_training
 
 ALL: tuple[type[MethodStage], ...] = (Pretrain, Align, Dynamics, Decode, Polish, Reconstruct)
@@ -91,7 +95,7 @@ def test_one_batch_can_be_overfitted(
 def test_masked_tokens_do_not_reach_the_student() -> None:
     stage = build(Pretrain)
     u = stage.data.fields["train"][:4].clone()
-    masks = stage._masks(u, [0], ("mask", 0), stage.place)
+    masks = stage._masks(u, ("mask", 0), stage.place)
     context_idx, target_idx = masks["context_0"], masks["target_0"]
     seen = stage.online(u, context_idx)
     patches = stage.model.patches
@@ -250,11 +254,6 @@ def test_the_teacher_follows_the_student() -> None:
         torch.testing.assert_close(teacher, 0.75 * before + 0.25 * student)
 
 
-def test_the_context_weight_rises() -> None:
-    stage = build(Pretrain, "advection", "pretrain.context_weight=0.5", "pretrain.context_ramp=[0.2, 0.6]")
-    assert [stage._context_weight(f) for f in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([0, 0, 0.25, 0.5, 0.5])
-
-
 def test_distances_go_the_short_way_round() -> None:
     stage = build(Pretrain)
     table = place_distances(stage.model.patches)  # 8 places on a ring
@@ -342,66 +341,12 @@ def test_recomputing_changes_nothing_but_memory() -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
-@pytest.mark.parametrize("stage_class", [Dynamics, Polish])
-def test_uneven_steps_are_drawn_for_every_row(stage_class: type[MethodStage]) -> None:
-    words = ("model.field.n_substeps=2", f"{stage_class.name}.uneven=0.5")
-    stage = build(stage_class, "advection", *words)
-    perturb(stage.model.field)
-    batch = stage.batch(3, 10)
-    fractions = batch["fractions"]
-    torch.testing.assert_close(fractions.sum(1), torch.ones(stage.settings.batch))
-    assert float(fractions.amin()) >= 0.25
-    assert float(fractions.amax()) <= 0.75
-    assert len(fractions.unique()) > stage.settings.batch
-    assert torch.equal(fractions, stage.batch(3, 10)["fractions"])
-    assert not torch.equal(fractions, stage.batch(4, 10)["fractions"])
-    even = {**batch, "fractions": torch.full_like(fractions, 0.5)}
-    assert not torch.equal(stage(batch)["loss"], stage(even)["loss"])
-    torch.testing.assert_close(stage(even), stage({k: v for k, v in batch.items() if k != "fractions"}))
-
-
-@pytest.mark.parametrize("stage_class", [Dynamics, Polish])
-def test_ranks_share_the_uneven_steps(stage_class: type[MethodStage]) -> None:
-    config, data, model = small_training("advection", "model.field.n_substeps=3", f"{stage_class.name}.uneven=0.9")
-    whole, *parts = (stage_class(config, data, model, Place(CPU, *rank)) for rank in ((0, 1), (0, 2), (1, 2)))
-    split = torch.cat([part.batch(5, 10)["fractions"] for part in parts])
-    assert torch.equal(whole.batch(5, 10)["fractions"], split)
-
-
-def test_uneven_steps_reach_the_rollouts_of_a_start_up_head() -> None:
-    stage = build(Polish, "wave_b", "history=1", "model.field.n_substeps=2", "polish.uneven=0.8")
-    perturb(stage.model.field)
-    batch = stage.batch(0, 10)
-    even = {**batch, "fractions": torch.full_like(batch["fractions"], 0.5)}
-    assert not torch.equal(stage(batch)["loss"], stage(even)["loss"])
-
-
-@pytest.mark.parametrize("words", [("model.field.n_substeps=1",), ("model.field.n_substeps=2", "variant=direct")])
-def test_uneven_steps_that_would_do_nothing_are_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match="uneven steps need"):
-        small_training("advection", "dynamics.uneven=0.5", *words)
-
-
-@pytest.mark.parametrize("share", ["1.0", "-0.1"])
-def test_uneven_is_a_share(share: str) -> None:
-    with pytest.raises(ConfigError, match="uneven"):
-        small_training("advection", f"polish.uneven={share}")
-
-
-def test_the_probe_of_polishing_sees_all_lengths() -> None:
+def test_the_timed_steps_of_polishing_see_all_lengths() -> None:
     stage = build(Polish)
-    lengths = [stage.length(stage.probe_step(k, 13, 1000), 1000) for k in range(13)]
-    assert min(lengths) == 2
-    assert max(lengths) >= 12
-
-
-def test_mask_types_in_turn_are_counted_apart() -> None:
-    words = ("pretrain.mask_types=in_turn", "pretrain.one_frame_every=2")
-    stage = build(Pretrain, "advection", *words)
-    kinds = {True: [], False: []}
-    for step in range(8):
-        kinds[stage._is_one_frame(step)] += list(stage._kinds(step))
-    assert kinds == {False: [0, 1, 0, 1], True: [0, 1, 0, 1]}
+    lengths = [stage.length(step, PROBE_STEPS) for step in TYPICAL]
+    every = [stage.length(step, PROBE_STEPS) for step in range(PROBE_STEPS)]
+    assert set(lengths) == set(every)
+    assert sum(lengths) / len(lengths) == pytest.approx(sum(every) / PROBE_STEPS, rel=0.05)
 
 
 def test_denominators_per_frame() -> None:
@@ -417,6 +362,28 @@ def test_unrolled_training() -> None:
     assert torch.isfinite(loss(stage, 0))
     with pytest.raises(ConfigError, match="too long"):
         build(Dynamics, "advection", "dynamics.unroll=14")
+
+
+@pytest.mark.parametrize("stage_class", [Align, Dynamics, Decode, Polish, Reconstruct])
+def test_a_stop_is_noticed_between_pieces_of_a_split(
+    stage_class: type[MethodStage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoding or rolling out takes minutes for large data; here every trajectory is a piece."""
+    seen: list[Tensor] = []
+
+    def slow(encode: latents.Encode, fields: Tensor) -> Tensor:
+        seen.append(fields)
+        if len(seen) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return encoded(encode, fields)
+
+    encoded = latents._encoded
+    monkeypatch.setattr(latents, "_encoded", slow)
+    monkeypatch.setattr(latents, "PIECE", 1)
+    monkeypatch.setattr(method_stage, "TOKENS", 1)
+    with pytest.raises(Interrupted, match=r"^Stopped before the first step"):
+        run_stage(build(stage_class), tmp_path, Context(shown="nothing"))
+    assert len(seen) == 2
 
 
 # ---- tangents ----------------------------------------------------------------------------------------------------

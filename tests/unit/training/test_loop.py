@@ -16,10 +16,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from pdejepa.core.errors import CheckpointError, ConfigError, Interrupted
 from pdejepa.core.run_folder import RunFolder
 from pdejepa.core.weights import gather, read_weights
-from pdejepa.training.interrupts import stop_on_signal
 from pdejepa.training.loop import run_stage
 from pdejepa.training.metrics_log import append_line, cut_metrics, read_lines
-from pdejepa.training.settings import OptimiserConfig
+from pdejepa.training.settings import Budget, OptimiserConfig
 from pdejepa.training.stage import Batch, Context
 from tests.faults.training import Toy, result, settings, train
 
@@ -85,6 +84,18 @@ def test_a_training_in_memory_that_is_stopped_begins_anew(tmp_path: Path) -> Non
     said: list[str] = []
     assert train(tmp_path / "toy", said=said, keep="memory")["steps"] == 24
     assert said == ["Starting toy anew: nothing was saved yet. 8 steps are repeated."]
+
+
+def test_a_training_in_memory_goes_on_from_nothing(tmp_path: Path) -> None:
+    """Neither from a stopped training in the same folder, nor with the plan of one that was in memory."""
+    with pytest.raises(Interrupted, match="saved"):
+        train(tmp_path / "toy", Toy(disturb={13: lambda _: signal.raise_signal(signal.SIGINT)}))
+    append_line(tmp_path / "toy/timings.jsonl", {"step": 14, "seconds": 1e6})
+    for n in (12, 7):
+        report = train(tmp_path / "toy", Toy(settings(budget=Budget(steps=n))), keep="memory")
+        assert report["steps"] == n
+        assert report["seconds"] < 1e6
+        assert json.loads((tmp_path / "toy/plan.json").read_text())["steps"] == n
 
 
 def test_a_stop_in_the_last_step_is_not_forgotten(plain: Path, tmp_path: Path) -> None:
@@ -299,23 +310,6 @@ def test_only_trained_parameters_get_gradients(tmp_path: Path) -> None:
     train(tmp_path / "toy", stage)
     assert all(p.requires_grad for p in stage.online.parameters())
     assert not any(p.requires_grad for part in (stage.base, stage.target) for p in part.parameters())
-
-
-# ---- signals -----------------------------------------------------------------------------------------------------
-def test_one_signal_asks_and_the_second_insists(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with stop_on_signal() as request:
-        assert not request.is_set
-        signal.raise_signal(signal.SIGTERM)
-        assert request.is_set
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    with stop_on_signal() as request:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)  # the same Ctrl-C, passed on by torchrun
-        assert request.is_set
 
 
 # ---- the run folder ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def compare(
         str, typer.Option("--solvers", metavar="A,B", help="Names (`pdejepa baselines` lists them), or all.")
     ] = "all",
     budget: Annotated[
-        str, typer.Option("--budget", help="Of each training: 20s, 3min; or 500steps, 64000samples, 1e15flops.")
+        str, typer.Option("--budget", help="Of each training: 20s, 3min; or 500steps, 1e15flops.")
     ] = "3min",
     size: Annotated[str, typer.Option("--size", help="Of the data: tiny, small or paper.")] = "paper",
     recipe: Annotated[

@@ -20,9 +20,9 @@ from typing import Any
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, UsageError, did_you_mean
 from pdejepa.core.run_folder import FOUR
-from pdejepa.method.config import RunConfig
+from pdejepa.method.config import RunConfig, map_training
 from pdejepa.models.integrate import METHODS
-from pdejepa.training.settings import Budget
+from pdejepa.training.settings import Budget, StageTraining
 
 WHAT = ("variants", "geometry", "integrators", "anchor", "reconstruct")
 BASE = "physics"
@@ -115,8 +115,8 @@ def run_config(base: RunConfig, run: Run, steps: Mapping[str, int]) -> RunConfig
 
 def with_steps(config: RunConfig, steps: Mapping[str, int]) -> RunConfig:
     """The same with budgets in steps for the stages named."""
-    for name, n in steps.items():
-        stage = getattr(config, name)
-        training = dataclasses.replace(stage.training, budget=Budget(steps=n))
-        config = dataclasses.replace(config, **{name: dataclasses.replace(stage, training=training)})
-    return config
+
+    def change(name: str, training: StageTraining) -> StageTraining:
+        return dataclasses.replace(training, budget=Budget(steps=steps[name])) if name in steps else training
+
+    return map_training(config, change)

@@ -10,12 +10,12 @@ the recipe's, as it is, three times as much; the best score on valid wins, or on
 are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
 record in the same folder.
 
-A budget is a time, or a number of steps, samples or operations (`pdejepa.training.budget`).  Seconds are those of
-training: steps, which are counted anew on the way so that they end in time (`pdejepa.training.pace`), scores, the
-timing of the first steps and, on a GPU, their recording; trials do not count their first steps, or they could be over
-before they begin.  Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred
-million parameters would take a large part of three minutes), and so does what a GPU compiles: a competitor with
-compiled parts first trains for a few steps that are thrown away.
+A budget is a time, or a number of steps or operations (`pdejepa.training.budget`).  Seconds are those of training: the
+warm-up, on a GPU the recording of steps, scores, and steps, whose schedule follows the clock and which end in time
+(`pdejepa.training.timing`).  Trials do not count their warm-up, or they could be over before they begin.  Data, the
+building of the network, the judgement and files stay outside (checkpoints of a hundred million parameters would take a
+large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts first trains for a few
+steps that are thrown away.
 
 A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
 interrupted keeps the trials that were done; its training begins anew.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.forecast.interface import Card, Forecast
 from pdejepa.method import recipes
 from pdejepa.method.chain import train_stages, with_seconds
-from pdejepa.method.config import RunConfig
+from pdejepa.method.config import RunConfig, map_training
 from pdejepa.method.save_model import save_model
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.studies.compare.paper_claims import METHOD
@@ -54,7 +53,7 @@ class Entry(ABC):
     ) -> dict[str, Any]:
         """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
 
-        keep: what becomes of the weights.
+        keep: where the weights are kept, see `stage.Keep`.
         """
 
     @abstractmethod
@@ -150,30 +149,18 @@ def longest_history(task: Task, recipe: str) -> int:
 
 def faster(recipe: Recipe, factor: float) -> Recipe:
     """The recipe of a solver with all learning rates scaled."""
-    parts = [dataclasses.replace(part, training=_scaled(part.training, factor)) for part in recipe.stages]
-    return dataclasses.replace(recipe, stages=tuple(parts))
+    return recipe.map_training(lambda part: _scaled(part.training, factor))
 
 
 def scaled(config: RunConfig, factor: float) -> RunConfig:
     """The same for the method."""
-    return _each_stage(config, lambda training: _scaled(training, factor))
+    return map_training(config, lambda _, training: _scaled(training, factor))
 
 
 def with_parts(config: RunConfig, budget: TotalBudget) -> RunConfig:
-    """The method with a number of steps, samples or operations for all stages together, shared out evenly."""
-
-    def changed(training: StageTraining) -> StageTraining:
-        return dataclasses.replace(training, budget=budget.of_stage(1 / len(config.stages), training.batch))
-
-    return _each_stage(config, changed)
-
-
-def _each_stage(config: RunConfig, change: Callable[[StageTraining], StageTraining]) -> RunConfig:
-    for name in config.stages:
-        stage = getattr(config, name)
-        stage = dataclasses.replace(stage, training=change(stage.training))
-        config = dataclasses.replace(config, **{name: stage})
-    return config
+    """The method with a number of steps or operations for all stages together, shared out evenly."""
+    part = budget.of_stage(1 / len(config.stages))
+    return map_training(config, lambda _, training: dataclasses.replace(training, budget=part))
 
 
 def _scaled(training: StageTraining, factor: float) -> StageTraining:

@@ -75,7 +75,7 @@ def trial_budget(budget: TotalBudget) -> TotalBudget:
     amount = TRIAL_SHARE * budget.amount
     if budget.unit == "seconds":
         return TotalBudget(budget.unit, min(TRIAL_SECONDS, amount))
-    return TotalBudget(budget.unit, math.ceil(amount) if budget.unit in ("steps", "samples") else amount)
+    return TotalBudget(budget.unit, math.ceil(amount) if budget.unit == "steps" else amount)
 
 
 def _trials_before(turn: Turn) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from pdejepa.models.decoder import Decoder
 from pdejepa.studies.ablate import ablation as module
 from pdejepa.studies.ablate.ablation import ablate
 from pdejepa.studies.ablate.runs import WHAT
-from pdejepa.training.plan import Measured
+from pdejepa.training.timing import Measured
 from tests.unit.method.small_run import small_config
 
 RUNS = ["physics", "geo", "vanilla", "euler", "rk2", "rk8", "no-anchor"]
@@ -47,8 +47,8 @@ def config(*words: str) -> RunConfig:
 def _measured() -> Iterator[None]:
     """Nine seconds are STEPS steps, however busy the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        found = Measured(STEPS, scores=1, ends=9.0, score_s=0.0)
-        patch.setattr("pdejepa.training.loop.measure_steps", lambda settings, work, is_trial: found)
+        found = Measured(STEPS, scores=1)
+        patch.setattr("pdejepa.training.loop.measure", lambda settings, work, keep: found)
         yield
 
 

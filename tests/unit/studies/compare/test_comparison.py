@@ -206,10 +206,8 @@ def test_the_method_takes_what_is_counted_too(pool: Pool, tmp_path: Path) -> Non
     entry = MethodEntry("advection", "tiny", 0)
     report = entry.fit(pool, TotalBudget("steps", 10), tmp_path / "run", 1.0, keep="memory")
     assert {part["steps"] for part in report.values()} == {2}
-    samples = with_parts(entry.config, TotalBudget("samples", 1000))
-    for name in samples.stages:
-        training = getattr(samples, name).training
-        assert training.budget.steps == int(1000 / len(samples.stages) / training.batch)
+    shared = with_parts(entry.config, TotalBudget("steps", 1000))
+    assert {getattr(shared, name).training.budget.steps for name in shared.stages} == {1000 // len(shared.stages)}
 
 
 def test_the_method_takes_operations(pool: Pool, tmp_path: Path) -> None:

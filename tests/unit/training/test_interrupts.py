@@ -1,0 +1,108 @@
+"""A request to stop is noticed while a stage is prepared, and afterwards when a step is complete."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pdejepa.core.errors import Interrupted
+from pdejepa.training.interrupts import stop_if_asked, stop_on_signal
+from pdejepa.training.settings import Budget, StageTraining
+from pdejepa.training.stage import Batch
+from tests.faults.training import SETTINGS, Toy, settings, train
+
+N_PIECES = 10
+
+
+class Prepared(Toy):
+    """Before its first batch it prepares something, in pieces; so does each of its scores."""
+
+    def __init__(self, configured: StageTraining = SETTINGS, scores_start: bool = False) -> None:
+        super().__init__(configured)
+        self.pieces: list[str] = []
+        self.at = (0, lambda: None)  # a piece, and what happens in it
+        self.scores_start = scores_start  # type: ignore[misc]
+
+    def batch(self, step: int, n_steps: int) -> Batch:
+        if not self.pieces:
+            self.work("latents")
+        return super().batch(step, n_steps)
+
+    def score(self) -> dict[str, float]:
+        self.work("score")
+        return super().score()
+
+    def work(self, what: str) -> None:
+        for _ in range(N_PIECES):
+            stop_if_asked()
+            number, action = self.at
+            if len(self.pieces) == number:
+                action()
+            self.pieces.append(what)
+
+
+def terminate() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("at", [0, 2, N_PIECES - 2])
+def test_asked_while_latents_are_made(at: int, tmp_path: Path) -> None:
+    stage = Prepared()
+    stage.at = (at, terminate)
+    with pytest.raises(Interrupted, match=r"^Stopped before the first step\. Start again with the same command\.$"):
+        train(tmp_path / "toy", stage)
+    assert stage.pieces == ["latents"] * (at + 1)  # the piece in which it was asked is finished
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Prepared(scores_start=True), lambda: Prepared(settings(budget=Budget(seconds=60.0)))],
+    ids=["of the start", "that is timed"],
+)
+def test_asked_in_a_score_before_the_first_step(make: Callable[[], Prepared], tmp_path: Path) -> None:
+    stage = make()
+    n_before = 0 if stage.scores_start else N_PIECES  # to time a score comes after a few steps
+    stage.at = (n_before + 2, terminate)
+    with pytest.raises(Interrupted, match=r"^Stopped before the first step"):
+        train(tmp_path / "toy", stage)
+    assert len(stage.pieces) == n_before + 3
+
+
+def test_asked_in_a_later_score(tmp_path: Path) -> None:
+    """The score of step 6 is finished, and its step saved."""
+    stage = Prepared()
+    stage.at = (N_PIECES + 2, terminate)
+    with pytest.raises(Interrupted, match=r"^Stopping after step 6; saved"):
+        train(tmp_path / "toy", stage)
+    assert stage.pieces == ["latents"] * N_PIECES + ["score"] * N_PIECES
+    assert json.loads((tmp_path / "toy/latest.json").read_text()) == {"folder": "step-000006"}
+
+
+def test_nobody_is_stopped_where_nobody_listens() -> None:
+    stop_if_asked()
+    with stop_on_signal() as request:
+        stop_if_asked()
+        signal.raise_signal(signal.SIGTERM)
+        request.is_preparing = False
+        stop_if_asked()
+    stop_if_asked()
+
+
+def test_one_signal_asks_and_the_second_insists(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with stop_on_signal() as request:
+        assert not request.is_set
+        signal.raise_signal(signal.SIGTERM)
+        assert request.is_set
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with stop_on_signal() as request:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)  # the same Ctrl-C, passed on by torchrun
+        assert request.is_set
