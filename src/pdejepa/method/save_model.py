@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+from torch import nn
+
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import sha256_file, write_json, write_text
 from pdejepa.core.weights import first_not_finite, write_weights
@@ -14,6 +17,8 @@ from pdejepa.forecast.locate import WEIGHTS_NAME
 from pdejepa.forecast.model_folder import CARD_NAME, DTYPES
 from pdejepa.method.model_card import card_text
 from pdejepa.models.surrogate import Surrogate
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what field and decoder compute in bfloat16
 
 
 def save_model(
@@ -50,5 +55,12 @@ def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: 
 
 
 def _write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
-    write_text(root / CARD_NAME, card_text(surrogate.problem, plain))
+    write_text(root / CARD_NAME, card_text(surrogate.problem, plain, _is_rounded(surrogate)))
     write_json(root / CONFIG_NAME, plain)
+
+
+def _is_rounded(surrogate: Surrogate) -> bool:
+    """Whether the layers of field and decoder hold values of bfloat16."""
+    parts = [part for part in (surrogate.field, surrogate.startup, surrogate.decoder) if part is not None]
+    layers = [layer for part in parts for layer in part.modules() if isinstance(layer, LAYERS)]
+    return all(torch.equal(p, p.bfloat16().to(p.dtype)) for layer in layers for p in layer.parameters())
