@@ -41,7 +41,7 @@ def save_model(
     path = root / WEIGHTS_NAME
     write_weights(path, tensors)
     plain |= {"weights_sha256": sha256_file(path), "weights_bytes": path.stat().st_size}
-    _write_words(root, surrogate, plain)
+    write_words(root, surrogate, plain)
     return str(plain["weights_sha256"])
 
 
@@ -51,10 +51,11 @@ def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: 
     plain = read(root)
     plain["errors"] = {**plain["errors"], **errors}
     parse(plain, root / CONFIG_NAME)
-    _write_words(root, surrogate, plain)
+    write_words(root, surrogate, plain)
 
 
-def _write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
+def write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
+    """config.json from its content `plain`, and the card; config.json last."""
     write_text(root / CARD_NAME, card_text(surrogate.problem, plain, _is_rounded(surrogate)))
     write_json(root / CONFIG_NAME, plain)
 
