@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.official import Report
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.forecast.interface import Card, State
@@ -91,10 +88,9 @@ class Baseline(nn.Module, ABC):
 
     card: ClassVar[Card]
     TRAINING_ONLY: ClassVar[tuple[str, ...]] = ()  # parts that no forecast looks at, by the beginning of their names
-    IDLE: ClassVar[tuple[str, ...]] = ()  # parts that do nothing and are there because published files hold them
+    IDLE: ClassVar[tuple[str, ...]] = ()  # parts of the published network that no forecast and no loss uses
     xi_mean: Tensor
     xi_std: Tensor
-    start = "random weights"  # or the hash of the file that they were loaded from
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__()
@@ -159,19 +155,6 @@ class Baseline(nn.Module, ABC):
     ) -> Tensor:
         """The next frames (B,n_frames,C,*grid) after the observed ones (B,H,C,*grid)."""
 
-    @classmethod
-    def check_official(cls, path: Path) -> str:
-        """Load a file of weights that others have published into a network of their size; tell what fitted."""
-        raise _no_weights(cls.card)
-
-    def load_official(self, path: str | os.PathLike[str]) -> Report:
-        """Start from a file of weights that others have published; tell what was loaded, and remember it as `start`."""
-        raise _no_weights(self.card)
-
-    def _started(self, report: Report) -> Report:
-        self.start = report.source
-        return report
-
     def encode(self, u: Tensor) -> Tensor:
         """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""
         raise ConfigError(f"{self.card.title} has no representations to return.")
@@ -182,10 +165,6 @@ def check_recipe(name: str) -> None:
     if name not in list(BUDGETS):
         hint = did_you_mean(name, BUDGETS) or "."
         raise ConfigError(f"There is no recipe {name!r}{hint} Recipes: {', '.join(BUDGETS)}.")
-
-
-def _no_weights(card: Card) -> ConfigError:
-    return ConfigError(f"There are no published weights for {card.title}.")
 
 
 def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_frames: int) -> Tensor:

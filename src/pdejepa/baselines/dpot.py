@@ -1,4 +1,4 @@
-"""DPOT-S, a Fourier network pretrained on many equations (Hao et al., ICML 2024), fine-tuned on one.
+"""DPOT-S, a Fourier network (Hao et al., ICML 2024), trained on one equation.
 
     z_t = patches(u_t, x, y, t) + positions                    ten frames, four slots for channels
     z = sum_t M_t ( z_t cos(gamma t) ),  t = 0 .. 1            one frame of features out of ten
@@ -8,20 +8,16 @@
 A forecast starts from one frame that fills the whole buffer.  Slots without a channel hold ones.  Lines are wound into
 rows, and every grid is resized to 128 x 128 and back (see `lift`).  Trained on single steps with the relative L2 error.
 
-Names and shapes of the parameters are those of the published file (`model_S.pth`), whose idle class head comes along;
-`load_official` reads it.  Without it all weights start at random: results from scratch are not those of the paper,
-which fine-tunes.
-Ours differs: forecasts go back to the grid of the data after every step, and the error is taken there; no Fourier
-modes are cut (16 x 9 of them are fewer than the 32 that the published code keeps); the rate warms up linearly.
+The class head of the published network is kept, and idle: it is neither trained nor used.
+Ours differs: training starts from random weights; published results are fine-tuned from pretrained ones.  Forecasts
+go back to the grid of the data after every step, and the error is taken there; no Fourier modes are cut (16 x 9 of them
+are fewer than the 32 that the published code keeps); the rate warms up linearly.
 Letters: B rows, T buffered frames, C channels, S slots, h hidden channels of a patch, D width, X x Y patches, G groups.
 """
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +25,6 @@ from torch import Tensor, nn
 from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
 from pdejepa.baselines.blocks.fourier_layers import SpectralMlp
 from pdejepa.baselines.blocks.lift import lift_to_plane
-from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
@@ -107,7 +102,7 @@ class Block(nn.Module):
 
 
 class DpotNet(nn.Module):
-    """Buffers (B,T,S,size,size) -> next frames (B,S,size,size); official names throughout."""
+    """Buffers (B,T,S,size,size) -> next frames (B,S,size,size)."""
 
     coordinates: Tensor
 
@@ -151,7 +146,6 @@ class Dpot(Baseline):
         paper="Hao et al., DPOT: Auto-Regressive Denoising Operator Transformer for Large-Scale PDE Pre-Training, "
         "ICML 2024",
         looks_at=10,
-        has_official=True,
     )
     IDLE = ("net.cls_head",)
 
@@ -211,22 +205,6 @@ class Dpot(Baseline):
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:
         return march(self.step, u_hist, self.config.n_buffer, n_frames)
-
-    # ---- published weights -------------------------------------------------------------------------------------
-    def load_official(self, path: str | os.PathLike[str]) -> Report:
-        """Start from the published file instead of at random."""
-        return self._started(load_official(self.net, path, idle=("cls_head",), convert=resize_positions))
-
-    @classmethod
-    def check_official(cls, path: Path) -> str:
-        return str(load_official(DpotNet(DpotConfig()), path, idle=("cls_head",)))
-
-
-def resize_positions(name: str, theirs: Tensor, ours: Tensor) -> Tensor | None:
-    """Learned positions (1,D,X,Y) for another number of patches, by bilinear interpolation."""
-    if name != "pos_embed" or theirs.ndim != 4 or theirs.shape[:2] != ours.shape[:2] or not math.prod(theirs.shape):
-        return None
-    return nn.functional.interpolate(theirs.float(), size=ours.shape[2:], mode="bilinear", align_corners=False)
 
 
 SOLVER = Dpot

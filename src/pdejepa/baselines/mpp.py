@@ -22,8 +22,6 @@ Letters: B rows, T frames, C channels, *grid spatial axes, k frames of a history
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -32,9 +30,7 @@ from torch import Tensor, nn
 from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, at_least
 from pdejepa.baselines.blocks.avit import PATCH, Avit, AvitConfig
 from pdejepa.baselines.blocks.lift import Lift, Repeat, Resize
-from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.task import Task
-from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import derive_seed
 from pdejepa.forecast.interface import Card, State
 from pdejepa.training.settings import Budget, OptimiserConfig, ScheduleConfig, StageTraining
@@ -42,8 +38,6 @@ from pdejepa.training.stage import Batch
 
 N_STEPS = 500 * 125
 N_WARM = 50
-OFFICIAL, N_OFFICIAL = AvitConfig(), 12  # size of the published weights, and their fields
-GROWING = ("space_bag.weight", "debed.out_kernel", "debed.out_bias")  # tensors with an axis of fields
 EPS = 1e-7
 
 
@@ -54,7 +48,6 @@ class Mpp(Baseline):
         paper="McCabe et al., Multiple Physics Pretraining for Spatiotemporal Surrogate Models, NeurIPS 2024",
         history=2,
         looks_at=16,
-        has_official=True,
     )
     rates: Tensor
 
@@ -115,32 +108,6 @@ class Mpp(Baseline):
         for _ in range(n_frames):
             frames = torch.cat((frames, self.step(frames[:, -self.config.history :])[:, None]), 1)
         return frames[:, frames.shape[1] - n_frames :]
-
-    # ---- published weights ---------------------------------------------------------------------------------------
-    def load_official(self, path: str | os.PathLike[str]) -> Report:
-        """Weights of AViT-B; the fields of this task come after the twelve of the file and keep their random start."""
-        if self.config.n_official != N_OFFICIAL:
-            raise ConfigError(
-                f"The published weights of MPP have {N_OFFICIAL} fields of their own; this network was built for "
-                f"{self.config.n_official}. Set n_official to {N_OFFICIAL}."
-            )
-        return self._started(load_official(self.net, path, convert=append_fields))
-
-    @classmethod
-    def check_official(cls, path: Path) -> str:
-        with torch.device("meta"):
-            net = Avit(OFFICIAL, N_OFFICIAL, (128, 128), (True, True))
-        return str(load_official(net, path))
-
-
-def append_fields(name: str, theirs: Tensor, ours: Tensor) -> Tensor | None:
-    """Their fields first, ours after them; None where the difference is not one of fields."""
-    axis = 0 if name.endswith("bias") else 1
-    grown = (*theirs.shape[:axis], *ours.shape[axis : axis + 1], *theirs.shape[axis + 1 :])
-    if name not in GROWING or grown != ours.shape or ours.shape[axis] < theirs.shape[axis]:
-        return None
-    n = theirs.shape[axis]
-    return torch.cat((theirs.to(ours), ours.narrow(axis, n, ours.shape[axis] - n)), axis)
 
 
 SOLVER = Mpp

@@ -9,18 +9,14 @@ for 256 points, and resized to the plane of the network, 64 x 64 or 128 x 128; p
 Training draws jumps of one to four frames, a rollout makes jumps of one; `fast`, which has no time to spare, trains
 jumps of one only.
 
-Published results start from published weights, `load_official`; without that file training starts from random ones.
-Ours differs: public code trains on all pairs of frames, the same frame twice included, and divides the gap by 20; its
-pairs of frames far apart are of no use to rollouts of single frames.  Transformer blocks train in bfloat16 on a GPU,
-what reads and writes fields does not.  Resizing of periodic planes is trigonometric;
-convolutions pad with zeros on every system, as published.
+Ours differs: training starts from random weights; published results are fine-tuned from pretrained ones.  Public code
+trains on all pairs of frames, the same frame twice included, and divides the gap by 20; its pairs of frames far apart
+are of no use to rollouts of single frames.  Transformer blocks train in bfloat16 on a GPU, what reads and writes fields
+does not.  Resizing of periodic planes is trigonometric; convolutions pad with zeros on every system, as published.
 Letters: B rows, C channels, *grid spatial axes, P parameters, T frames, k frames of a jump.
 """
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +24,12 @@ from torch import Tensor, nn
 from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window
 from pdejepa.baselines.blocks.lift import lift_to_plane
 from pdejepa.baselines.blocks.scot import Scot, ScotConfig
-from pdejepa.baselines.official import Report, load_official
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.condition import forcing_parameters
 from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
 from pdejepa.training.stage import Batch
 
-OFFICIAL, N_OFFICIAL = ScotConfig(), 4  # size of the published weights, and their channels
-ENDS = ("embeddings.patch_embeddings.projection", "patch_recovery.")  # tensors that belong to channels
 EPS = 1e-10
 
 
@@ -46,7 +39,6 @@ class Poseidon(Baseline):
         title="Poseidon-T",
         paper="Herde et al., Poseidon: Efficient Foundation Models for PDEs, NeurIPS 2024",
         needs=frozenset({"xi"}),
-        has_official=True,
     )
     told: Tensor
     forcing_factor: Tensor
@@ -133,19 +125,6 @@ class Poseidon(Baseline):
             u = self.jump(u, state, (u_hist.shape[1] - 1 + number) * one, one)
             frames.append(u)
         return torch.stack(frames, 1) if frames else u_hist[:, :0]
-
-    # ---- published weights ---------------------------------------------------------------------------------------
-    def load_official(self, path: str | os.PathLike[str], takes_ends: bool = False) -> Report:
-        """Weights of Poseidon-T.  What reads and writes channels keeps its random start: theirs are density, velocity
-        and pressure.  takes_ends: take it over where the number of channels happens to be equal."""
-        fresh, may_differ = ((), ENDS) if takes_ends else (ENDS, ())
-        return self._started(load_official(self.net, path, fresh=fresh, may_differ=may_differ))
-
-    @classmethod
-    def check_official(cls, path: Path) -> str:
-        with torch.device("meta"):
-            net = Scot(OFFICIAL, N_OFFICIAL, N_OFFICIAL)
-        return str(load_official(net, path))
 
 
 SOLVER = Poseidon

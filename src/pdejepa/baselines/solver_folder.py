@@ -17,6 +17,7 @@ import torch
 from pdejepa import baselines
 from pdejepa.baselines.baseline import Baseline, check_recipe
 from pdejepa.baselines.inference import PublishedSolver
+from pdejepa.baselines.solver_settings import without_former
 from pdejepa.baselines.task import Task
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.device import pick_device, single_precision
@@ -60,7 +61,7 @@ class Saved:
             has_support=self.has_support,
         )
         kind = baselines.get(self.solver)
-        sizes = load_config(type(kind.recipe(self.recipe, task).model), defaults=self.model)
+        sizes = load_config(type(kind.recipe(self.recipe, task).model), defaults=without_former(self.model))
         # Initial weights are drawn and thrown away.
         with torch.random.fork_rng(devices=[]), torch.device(device), single_precision():
             return kind(sizes, task)

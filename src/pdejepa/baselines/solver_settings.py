@@ -13,6 +13,10 @@ from pdejepa.core.files import read_json, write_json
 from pdejepa.core.run_folder import SOLVER_NAME
 from pdejepa.training.settings import FREE_TRAINING
 
+# Former versions could also start from weights that others had published.  Files of theirs that did not are still read.
+RANDOM_START = "random weights"
+FORMER_SIZES = {"n_official": 0}  # of MPP
+
 
 def asked_for(solver: Baseline, recipe: Recipe, pool: Pool, budget: str, seed: int) -> dict[str, Any]:
     """All that decides about the weights, as plain data; budget: of all stages together, empty if each has its own."""
@@ -24,7 +28,6 @@ def asked_for(solver: Baseline, recipe: Recipe, pool: Pool, budget: str, seed: i
         "solver": solver.card.name,
         "data": pool.data.hash[:12],
         "seed": seed,
-        "start": solver.start,
         "budget": budget or "that of the recipe",
         "model": to_dict(solver.config),
         "stages": stages,
@@ -58,4 +61,10 @@ def _completed(asked: dict[str, Any]) -> dict[str, Any]:
     for stage in asked["stages"].values():
         if "budget" in stage["training"]:
             stage["training"]["budget"] = {"flops": 0.0, **stage["training"]["budget"]}
-    return {"start": Baseline.start, **asked}
+    kept = {key: value for key, value in asked.items() if (key, value) != ("start", RANDOM_START)}
+    return {**kept, "model": without_former(asked["model"])}
+
+
+def without_former(model: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a network as files hold them, without settings of former versions that do nothing."""
+    return {key: value for key, value in model.items() if (key, value) not in FORMER_SIZES.items()}

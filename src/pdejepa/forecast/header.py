@@ -33,6 +33,7 @@ from pdejepa.systems.problem import ForcingLaw, Problem
 CONFIG_NAME = "config.json"
 FORMAT = "pdejepa-model"
 FORMAT_VERSION = 2
+FORMER_KEYS = ("as_trained",)  # of former versions; they say nothing that a reader needs
 MAX_CONFIG_BYTES = 4_000_000
 MAX_SIZE = 65_536  # of any width, depth or number of steps in `model`
 MAX_DEPTH = 1_024
@@ -49,7 +50,6 @@ class Header:
     lineage: {stage: sha256 of its weights}      seconds: {stage: wall-clock seconds}
     size: data size of the training, which fixes how many trajectories its other splits have
     training: the whole RunConfig, {} if it is not known      steps: {stage: how many it took}
-    as_trained: layers of field and decoder hold values of bfloat16, which the products of training saw
     errors: {split: {"rel_l2": .., ...}}, filled in by `pdejepa evaluate`
     """
 
@@ -82,7 +82,6 @@ class Header:
     size: Literal["tiny", "small", "paper"] = "paper"
     training: dict[str, Any] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
-    as_trained: bool = False
     problem: dict[str, Any] = field(default_factory=dict)  # empty in format 1, which needs the class of the system
 
     def build(self, device: str = "cpu") -> Surrogate:
@@ -161,7 +160,6 @@ def describe(surrogate: Surrogate, details: dict[str, Any], weights: dict[str, A
         "size": "paper",
         "training": {},
         "steps": {},
-        "as_trained": False,
     }
     unknown = [key for key in details if key not in told and key not in own]
     if unknown:
@@ -197,7 +195,7 @@ def read(folder: Path) -> dict[str, Any]:
             "A published solver is loaded by pdejepa.load(...) as well."
         )
     _check_version(data.get("format_version"), path)
-    return data
+    return {key: value for key, value in data.items() if key not in FORMER_KEYS}
 
 
 def parse(data: dict[str, Any], what: str | Path) -> Header:

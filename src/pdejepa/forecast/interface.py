@@ -44,7 +44,6 @@ class Card:
     is_stochastic: bool = False
     is_forecaster: bool = True  # False: representations only
     has_encoder: bool = False
-    has_official: bool = False
     package: str = ""  # one that only this solver needs, in an extra of its name
     unrecorded: tuple[str, ...] = ()  # stages whose steps cannot be recorded and replayed on a GPU
 

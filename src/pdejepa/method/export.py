@@ -5,24 +5,16 @@
 Weights are rounded to float16 on the disk only: a loaded model computes in float32.  Errors were measured with the
 weights before rounding, so they are left out until `pdejepa evaluate FOLDER` measures them again; weights that
 rounding does not change keep theirs.
-
-    export_model(..., as_trained=True)                 for trainings in bfloat16 without `rounds`
-
-Products in bfloat16 see weights rounded to eight bits: what learned is the network with rounded weights, and rollouts
-add up what others make different.  `as_trained` rounds the layers of the vector field and the decoder like that, which
-trainings with `rounds` do by themselves.  (Latents are encoded in float32, in training too.)
 """
 
 from __future__ import annotations
 
-import copy
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.forecast.forecaster import Forecaster
@@ -33,9 +25,7 @@ from pdejepa.method.model_card import kept_training
 from pdejepa.method.run_settings import read_json
 from pdejepa.method.save_model import save_model
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.training.rounding import round_all
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what field and decoder compute in bfloat16
 OF_A_RUN = ("model", "model-four-stages")  # folders that a training writes
 
 
@@ -55,19 +45,15 @@ def export_model(
     model: Forecaster,
     folder: str | os.PathLike[str],
     dtype: Literal["float32", "float16"] = "float16",
-    as_trained: bool = False,
 ) -> Exported:
     """Write the model to `folder`, which must be new, empty, or hold a model that stands alone."""
     root = Path(folder).resolve()
     _check_target(root, model.folder)
     details = {**model.details, **_missing(model)}
-    surrogate, had_errors = model.surrogate, bool(details["errors"])
-    if as_trained:
-        surrogate = rounded_as_trained(surrogate, details)
-        details["as_trained"] = True
-    if not _keeps(surrogate, DTYPES[dtype], model.surrogate):
+    had_errors = bool(details["errors"])
+    if not _keeps(model.surrogate, DTYPES[dtype]):
         details["errors"] = {}
-    save_model(surrogate, root, details, dtype)
+    save_model(model.surrogate, root, details, dtype)
     sizes = {name: (root / name).stat().st_size for name in (WEIGHTS_NAME, CARD_NAME, CONFIG_NAME)}
     return Exported(
         folder=Path(folder),
@@ -77,20 +63,6 @@ def export_model(
         lost_errors=had_errors and not details["errors"],
         has_training=bool(details["training"]),
     )
-
-
-def rounded_as_trained(surrogate: Surrogate, details: dict[str, Any]) -> Surrogate:
-    """A copy with the weights that products in bfloat16 saw; UsageError if the training did not end with such."""
-    training, last = details["training"], "polish" if details["polish"] else "decode"
-    if last not in training:
-        raise UsageError("--as-trained needs to know how the model was trained, which it does not tell.")
-    if training["precision"] != "bf16" or training[last]["training"].get("rounds"):
-        raise UsageError("--as-trained is for trainings in bfloat16 that keep unrounded weights; this one does not.")
-    copied = copy.deepcopy(surrogate)
-    parts = [part for part in (copied.field, copied.startup, copied.decoder) if part is not None]
-    layers = [layer for part in parts for layer in part.modules() if isinstance(layer, LAYERS)]
-    round_all(p for layer in layers for p in layer.parameters())
-    return copied
 
 
 def _check_target(root: Path, source: Path | None) -> None:
@@ -111,10 +83,9 @@ def _check_target(root: Path, source: Path | None) -> None:
         ) from None
 
 
-def _keeps(surrogate: Surrogate, dtype: torch.dtype, source: Surrogate) -> bool:
-    """Whether the weights in that precision are the numbers of the source."""
-    before = source.state_dict()
-    return all(torch.equal(v.to(dtype).to(v.dtype), before[name]) for name, v in surrogate.state_dict().items())
+def _keeps(surrogate: Surrogate, dtype: torch.dtype) -> bool:
+    """Whether that precision holds all weights exactly."""
+    return all(torch.equal(value.to(dtype).to(value.dtype), value) for value in surrogate.state_dict().values())
 
 
 def _missing(model: Forecaster) -> dict[str, Any]:

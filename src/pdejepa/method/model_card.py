@@ -32,14 +32,17 @@ FREE = ("device",)  # where, not what
 INSIDE = ("train", "valid", "test")  # splits with parameters of the training range
 
 
-def card_text(problem: Problem, details: dict[str, Any]) -> str:
-    """The card of the model that `details`, the content of config.json, describes."""
-    details = {"training": {}, "steps": {}, "as_trained": False, **details}  # older files lack them
+def card_text(problem: Problem, details: dict[str, Any], is_rounded: bool) -> str:
+    """The card of the model that `details`, the content of config.json, describes.
+
+    is_rounded: the layers of field and decoder hold values of bfloat16.
+    """
+    details = {"training": {}, "steps": {}, **details}  # older files lack them
     parts = (
         _head(problem, details),
         _use(problem, details),
         _parameters(details),
-        _training(details),
+        _training(details, is_rounded),
         _repeat(details),
         _errors(problem, details),
         _limits(problem, details),
@@ -84,7 +87,7 @@ def _parameters(details: dict[str, Any]) -> str:
     return f"## Parameters\n\n{_table(('name', 'symbol', 'unit', 'meaning', 'training range'), rows)}"
 
 
-def _training(details: dict[str, Any]) -> str:
+def _training(details: dict[str, Any], is_rounded: bool) -> str:
     total_last = sorted(details["seconds"].items(), key=lambda part: part[0] == "total")
     seconds = {name: value for name, value in total_last if value}
     polish = "with" if details["polish"] else "without"
@@ -99,11 +102,8 @@ def _training(details: dict[str, Any]) -> str:
             " Fields are rescaled to rms 1 and back, and the parameters with them, which this equation allows: how "
             "large a state is makes no difference by itself."
         )
-    if details["as_trained"]:
-        text += (
-            " Products of training rounded the weights of field and decoder to bfloat16; so they are stored, as the "
-            "network that learned."
-        )
+    if is_rounded:
+        text += " Weights of field and decoder are stored rounded to bfloat16, as the products of training saw them."
     if seconds:
         table = _table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
         text += f"\n\nSeconds of each part:\n\n{table}"
@@ -116,7 +116,7 @@ def _repeat(details: dict[str, Any]) -> str:
     for word in words[1:]:
         fits = len(lines[-1]) + len(word) < LINE
         lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], f"  {word}"]
-    command = " \\\n".join(lines) + ("\npdejepa export RUN FOLDER --as-trained" if details["as_trained"] else "")
+    command = " \\\n".join(lines)
     text = f"## How to repeat it\n\n```bash\n{command}\n```"
     measured = {_measured(details["training"], name) for name, n in details["steps"].items() if n} - {""}
     if measured:

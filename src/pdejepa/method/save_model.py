@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+from torch import nn
+
 from pdejepa.core.files import write_json, write_text
 from pdejepa.forecast.header import CONFIG_NAME, parse, read
 from pdejepa.forecast.model_folder import CARD_NAME, write_model
 from pdejepa.method.model_card import card_text
 from pdejepa.models.surrogate import Surrogate
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what field and decoder compute in bfloat16
 
 
 def save_model(
@@ -25,7 +30,7 @@ def save_model(
     what the model knows itself (system, sizes, statistics) is added.
     """
     plain = write_model(surrogate, folder, details, dtype)
-    write_text(Path(folder) / CARD_NAME, card_text(surrogate.problem, plain))
+    write_words(Path(folder), surrogate, plain)
     return str(plain["weights_sha256"])
 
 
@@ -35,9 +40,17 @@ def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: 
     plain = read(root)
     plain["errors"] = {**plain["errors"], **errors}
     parse(plain, root / CONFIG_NAME)
-    _write_words(root, surrogate, plain)
+    write_words(root, surrogate, plain)
 
 
-def _write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
-    write_text(root / CARD_NAME, card_text(surrogate.problem, plain))
+def write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
+    """config.json from its content `plain`, and the card; config.json last."""
+    write_text(root / CARD_NAME, card_text(surrogate.problem, plain, _is_rounded(surrogate)))
     write_json(root / CONFIG_NAME, plain)
+
+
+def _is_rounded(surrogate: Surrogate) -> bool:
+    """Whether the layers of field and decoder hold values of bfloat16."""
+    parts = [part for part in (surrogate.field, surrogate.startup, surrogate.decoder) if part is not None]
+    layers = [layer for part in parts for layer in part.modules() if isinstance(layer, LAYERS)]
+    return all(torch.equal(p, p.bfloat16().to(p.dtype)) for layer in layers for p in layer.parameters())

@@ -1,9 +1,8 @@
-"""DPOT-S: names and shapes of the published file, its layers by hand, its buffer, and loading."""
+"""DPOT-S: names and shapes of the published network, its layers by hand, and its buffer."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +10,7 @@ from torch import Tensor
 
 from pdejepa.baselines.baseline import relative_l2
 from pdejepa.baselines.dpot import Block, Dpot, DpotConfig, DpotNet, TimeAggregator
-from pdejepa.baselines.official import manifest_hash
-from pdejepa.core.errors import CheckpointError
-from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, task_of
+from tests.unit.baselines.token_solvers import count, on_meta, rough, shaken, shape_hash, task_of
 
 SMALL = Dpot.recipe("tiny", task_of("combined", 64)).model
 
@@ -26,9 +23,9 @@ def small(name: str = "combined", **changes: int) -> Dpot:
 # ---- size and names ------------------------------------------------------------------------------------------------
 def test_names_and_shapes_are_the_published_ones() -> None:
     with torch.device("meta"):
-        tensors = DpotNet(DpotConfig()).state_dict()
-    assert len(tensors) == 91
-    assert manifest_hash(tensors) == "ca3bf885209de953"
+        net = DpotNet(DpotConfig())
+    assert len(net.state_dict()) == 91
+    assert shape_hash(net) == "ca3bf885209de953"
 
 
 @pytest.mark.parametrize("name", ["combined", "vorticity", "gray_scott"])
@@ -120,27 +117,3 @@ def test_every_later_frame_is_a_target() -> None:
     solver, u = small(), rough("combined", 1, 7, 64).expand(400, -1, -1, -1)
     drawn = solver.draws("fit", {"u": u}, torch.Generator().manual_seed(0))["target"]
     assert set(drawn.tolist()) == set(range(1, 7))
-
-
-# ---- published weights ---------------------------------------------------------------------------------------------
-def test_a_file_with_other_positions_is_loaded(tmp_path: Path) -> None:
-    """Positions of 2 x 2 patches on 4 x 4 ones; everything else as it is."""
-    source, own = small(size=16), small()
-    path = tmp_path / "model_S.pth"
-    torch.save({"model": {f"module.{k}": v + 1 for k, v in source.net.state_dict().items()}}, path)
-    report = own.load_official(path)
-    assert (report.reinitialised, report.skipped) == ((), ())
-    for name, value in own.net.state_dict().items():
-        if name != "pos_embed":
-            assert torch.equal(value, source.net.state_dict()[name] + 1), name
-    assert own.net.pos_embed.shape == (1, 16, 4, 4)
-    corners = own.net.pos_embed[:, :, ::3, ::3]  # the outermost ones keep their values
-    torch.testing.assert_close(corners, source.net.pos_embed + 1, atol=1e-5, rtol=1e-5)
-
-
-def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
-    torch.save({"model": small(width=8).net.state_dict()}, tmp_path / "w.pth")
-    with pytest.raises(CheckpointError, match="of another size"):
-        small().load_official(tmp_path / "w.pth")
-    with pytest.raises(CheckpointError, match="of another size"):
-        Dpot.check_official(tmp_path / "w.pth")

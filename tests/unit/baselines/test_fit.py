@@ -141,13 +141,6 @@ def test_an_unknown_recipe_is_refused_by_name(name: str) -> None:
             get(name).recipe(word, pool().task)  # type: ignore[arg-type]
 
 
-def test_who_has_no_published_weights_says_so() -> None:
-    with pytest.raises(ConfigError, match="There are no published weights for FNO"):
-        build(Fno, recipe(), pool()).load_official("x.pth")
-    with pytest.raises(ConfigError, match="There are no published weights for FNO"):
-        Fno.check_official(Path("x.pth"))
-
-
 # ---- pools -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("counts", [{"train": 5}, {"valid": 5}, {}, {"train": 5, "test": 5}])
 def test_pools_hold_train_and_valid(counts: dict[str, int]) -> None:
@@ -191,17 +184,36 @@ def test_a_solver_is_trained_on_what_it_was_built_for(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_published_weights_are_another_start(tmp_path: Path) -> None:
-    made = recipe()
+def test_a_folder_of_a_former_version_tells_its_start(tmp_path: Path) -> None:
+    """Trainings from random weights are continued; others, which began with published ones, are refused."""
     train(tmp_path / "run")
-    solver = build(Fno, made, pool())
-    solver.start = "a" * 64  # as after load_official
-    with pytest.raises(ConfigError, match=r"begun with something else: start random weights -> a{64}"):
-        fit(solver, made, pool(), tmp_path / "run", FIVE)
-    plain = json.loads((tmp_path / "run/solver.json").read_text())
-    del plain["asked"]["start"]  # an earlier version
-    (tmp_path / "run/solver.json").write_text(json.dumps(plain))
+    path = tmp_path / "run/solver.json"
+    plain = json.loads(path.read_text())
+    assert "start" not in plain["asked"]
+    plain["asked"]["start"] = "random weights"
+    path.write_text(json.dumps(plain))
     train(tmp_path / "run")
+    plain["asked"]["start"] = "a" * 64  # the hash of a file
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ConfigError, match=r"begun with something else: start a{64} -> None"):
+        train(tmp_path / "run")
+
+
+def test_a_folder_of_a_former_version_knows_fields_of_published_weights(tmp_path: Path) -> None:
+    """MPP could hold twelve of them; networks without any are what they were."""
+    kind = get("mpp")
+    made = kind.recipe("tiny", pool().task)
+    run = lambda: fit(build(kind, made, pool()), made, pool(), tmp_path, TotalBudget("steps", 1))  # noqa: E731
+    run()
+    path = tmp_path / "solver.json"
+    plain = json.loads(path.read_text())
+    plain["asked"]["model"]["n_official"] = 0
+    path.write_text(json.dumps(plain))
+    run()
+    plain["asked"]["model"]["n_official"] = 12
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ConfigError, match=r"begun with something else: model\.n_official 12 -> None"):
+        run()
 
 
 @pytest.mark.parametrize(("name", "steps"), [("fno", 4), ("cape", 4), ("cape", 10), ("lns", 7)])

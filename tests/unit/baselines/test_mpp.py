@@ -1,8 +1,6 @@
-"""MPP: its size and names, its attention by hand, its symmetries, and published files with other fields."""
+"""MPP: its size and names, its attention by hand, and its symmetries."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,10 +17,8 @@ from pdejepa.baselines.blocks.avit import (
     bucket_choice,
 )
 from pdejepa.baselines.mpp import Mpp
-from pdejepa.baselines.official import manifest_hash
-from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.core.weights import write_weights
-from tests.unit.baselines.token_solvers import on_meta, rough, shaken, task_of
+from pdejepa.core.errors import ConfigError
+from tests.unit.baselines.token_solvers import on_meta, rough, shaken, shape_hash, task_of
 
 SMALL = AvitConfig(width=16, depth=2, heads=2, history=4)
 
@@ -45,9 +41,9 @@ def test_size(name: str, size: float) -> None:
 
 def test_names_and_shapes_are_the_published_ones() -> None:
     with torch.device("meta"):
-        tensors = Avit(AvitConfig(), 12, (128, 128), (True, True)).state_dict()
-    assert len(tensors) == 439
-    assert manifest_hash(tensors) == "5516883879292792"
+        net = Avit(AvitConfig(), 12, (128, 128), (True, True))
+    assert len(net.state_dict()) == 439
+    assert shape_hash(net) == "5516883879292792"
 
 
 def test_frames_are_normed_as_by_pytorch() -> None:
@@ -88,7 +84,7 @@ def test_space_norm_divides_and_keeps_the_mean() -> None:
         norm = SpaceNorm(4, kind).double()  # type: ignore[arg-type]
         with torch.no_grad():
             norm.weight.copy_(torch.arange(1.0, 5.0))
-            norm.bias.fill_(99.0)  # it is in the files, but takes no part
+            norm.bias.fill_(99.0)  # it is in the published network, but takes no part
         expected = x / spread[..., None, None] * torch.arange(1.0, 5.0)[:, None, None]
         torch.testing.assert_close(norm(x), expected)
 
@@ -158,12 +154,10 @@ def test_scale_and_offset_go_through() -> None:
     torch.testing.assert_close(net(u * scale + offset), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_field_bag_is_scaled_by_the_fields_present() -> None:
-    net = small(n_official=6)  # 8 in all, 2 present
-    x = torch.randn(1, 2, 4, 4, dtype=torch.float64)
-    bag = net.space_bag
-    expected = 2.0 * (torch.einsum("wc,bcxy->bwxy", bag.weight[:, 6:], x) + bag.bias[:, None, None])
-    torch.testing.assert_close(bag(x, 6), expected)
+def test_the_field_bag_is_a_linear_map_of_the_fields() -> None:
+    bag, x = small().space_bag, torch.randn(1, 2, 4, 4, dtype=torch.float64)
+    expected = torch.einsum("wc,bcxy->bwxy", bag.weight, x) + bag.bias[:, None, None]
+    torch.testing.assert_close(bag(x), expected)
 
 
 def test_dropped_parts_take_no_part() -> None:
@@ -228,39 +222,6 @@ def test_a_rollout_reads_its_own_frames_up_to_the_longest_history() -> None:
     twice = u[:, :1].expand(-1, 2, -1, -1)
     assert torch.equal(solver.rollout(u[:, :1], {}, 2), solver.rollout(twice, {}, 2))  # one frame is repeated
     assert torch.equal(solver.rollout(u, {}, 1), solver.rollout(u[:, -4:], {}, 1))
-
-
-def test_published_weights_with_fields_of_our_own(tmp_path: Path) -> None:
-    task = task_of("gray_scott")
-    config = AvitConfig(width=16, depth=1, heads=2, norm="rms", n_official=12)
-    solver = Mpp(config, task)
-    theirs = shaken(Avit(AvitConfig(width=16, depth=1, heads=2, norm="rms"), 12, (32, 32), (True, True))).state_dict()
-    write_weights(tmp_path / "w.safetensors", theirs)
-    before = {name: value.clone() for name, value in solver.net.state_dict().items()}
-    report = solver.load_official(tmp_path / "w.safetensors")
-    assert report.reinitialised == report.skipped == ()
-    for name, value in solver.net.state_dict().items():
-        axis = 0 if name.endswith("bias") else 1
-        if value.shape == theirs[name].shape:
-            assert torch.equal(value, theirs[name])
-        else:
-            assert torch.equal(value.narrow(axis, 0, 12), theirs[name])
-            assert torch.equal(value.narrow(axis, 12, 2), before[name].narrow(axis, 12, 2))
-    with pytest.raises(ConfigError, match="Set n_official to 12"):
-        Mpp(AvitConfig(width=16, depth=1, heads=2), task).load_official(tmp_path / "w.safetensors")
-    wide = Mpp(AvitConfig(width=32, depth=1, heads=2, n_official=12), task)
-    with pytest.raises(CheckpointError, match="another size"):
-        wide.load_official(tmp_path / "w.safetensors")
-
-
-def test_a_published_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdejepa.baselines.mpp.OFFICIAL", SMALL)
-    theirs = Avit(SMALL, 12, (32, 32), (True, True)).state_dict()
-    write_weights(tmp_path / "w.safetensors", theirs)
-    assert Mpp.check_official(tmp_path / "w.safetensors").startswith(f"{len(theirs)} tensors loaded; 0 re-initialised")
-    write_weights(tmp_path / "w.safetensors", {name: value for name, value in theirs.items() if "blocks.1" not in name})
-    with pytest.raises(CheckpointError, match="file of another model"):
-        Mpp.check_official(tmp_path / "w.safetensors")
 
 
 def test_a_constant_frame_gives_finite_gradients() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from typing import TypeVar
 
@@ -61,6 +62,12 @@ def on_meta(solver: type[Baseline], name: str, recipe: str = "paper") -> Baselin
 
 def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
+
+
+def shape_hash(module: nn.Module) -> str:
+    """16 hexadecimal digits of the SHA-256 of all names and shapes, sorted lines such as `pos_embed (1, 1024, 16)`."""
+    lines = sorted(f"{name} {tuple(value.shape)}" for name, value in module.state_dict().items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 @torch.no_grad()

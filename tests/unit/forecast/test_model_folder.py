@@ -90,11 +90,23 @@ def test_config_has_the_agreed_keys(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     agreed = """format format_version pdejepa system switches variant history recipe polish seed model statistics fields
         grid times parameters lineage data_hash seconds device torch commit errors weights_sha256 weights_bytes
-        weights_dtype size training steps as_trained problem"""
+        weights_dtype size training steps problem"""
     assert list(config) == agreed.split() == list(Header.__dataclass_fields__)
     assert config["switches"]["solver_grid"] == 64  # the tiny size
     assert config["parameters"]["viscosity"]["train"] == [1e-5, 1e-3]
     assert config["torch"] == torch.__version__
+
+
+def test_keys_of_former_versions_are_dropped(tmp_path: Path) -> None:
+    folder = tiny.saved("heat", tmp_path / "m")
+    path, text = folder / "config.json", (folder / "config.json").read_text()
+    path.write_text(json.dumps({**json.loads(text), "as_trained": True}))
+    model, details = load_surrogate(folder, "cpu")
+    assert "as_trained" not in details
+    save_model(model, tmp_path / "n", details)
+    assert (tmp_path / "n" / "config.json").read_text() == text
+    record_errors(model, folder, {})
+    assert path.read_text() == text
 
 
 def test_unknown_details_are_refused(tmp_path: Path) -> None:

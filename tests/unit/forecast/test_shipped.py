@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import pdejepa
+from pdejepa.core.errors import CheckpointError, ConfigError, ParameterError
 from pdejepa.core.files import sha256_file
 from pdejepa.evaluate import metrics
+from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.locate import WEIGHTS_NAME, shipped_models
+from tests.unit.scripts import ROOT, load_script
 
-RESULTS = Path(__file__).parents[3] / "results"
+RESULTS = ROOT / "results"
+FORMAT_1 = ROOT / "tests/golden/format1-advection.json"  # config.json as it was shipped
 SHIPPED = shipped_models()
 QUICK = ("combined", "gray_scott")
 N = 3
 TOLERANCE = 0.02  # of an error: data and forecasts are made on another device than where the record was
-MAX_BYTES = 5_000_000
+MAX_BYTES, MAX_WORDS = 5_000_000, 32_000  # of the weights; of config.json and README.md together
 
 
 def record(name: str) -> dict:
@@ -33,7 +39,10 @@ def test_there_are_some() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_models_are_small(name: str) -> None:
-    assert sum(path.stat().st_size for path in SHIPPED[name].iterdir()) <= MAX_BYTES
+    sizes = {path.name: path.stat().st_size for path in SHIPPED[name].iterdir()}
+    assert sizes.pop(WEIGHTS_NAME) <= MAX_BYTES
+    assert set(sizes) == {"README.md", "config.json"}
+    assert sum(sizes.values()) <= MAX_WORDS
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -68,6 +77,77 @@ def test_states_like_the_training_data_are_told_from_others(name: str) -> None:
     assert f"of {N} of {N} rows" in model.forecast(u + noise, made.xi, n_frames=1).support.unlike
     if not model.surrogate.statistics.unit_ranges:  # others do not mind the size
         assert f"of {N} of {N} rows" in model.forecast(30 * u, made.xi, n_frames=1).support.unlike
+
+
+def observed(model: Forecaster, n: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    """The frames (n,H,C,*grid) that forecasts of test trajectories begin with, and their parameters (n,P)."""
+    system, history = model.system, model.surrogate.history
+    u0, xi = system.sample("test", range(n))
+    return system.solve(u0, xi, times=system.times[:history]).as_subclass(torch.Tensor), xi
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_open_where_their_equation_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = pdejepa.load(name, device="cpu")
+    u, xi = observed(known)
+    needs_forcing = known.problem.structure.forcing != "none"
+    own: dict[str, Any] = {"forcing": lambda t, x: 0.1 * torch.sin(t + x)} if needs_forcing else {}
+    expected = known.forecast(u, xi, n_frames=3, **own).fields
+
+    def refuse(wanted: str, **_: Any) -> None:
+        raise ConfigError(f"There is no system {wanted!r}.")
+
+    monkeypatch.setattr("pdejepa.systems.registry.get", refuse)
+    model = pdejepa.load(name, device="cpu")
+    with pytest.raises(CheckpointError, match="is not known here, so nothing can be sampled or solved"):
+        _ = model.system
+    assert torch.equal(model.forecast(u, xi, n_frames=3, **own).fields, expected)
+    if needs_forcing:
+        with pytest.raises(ParameterError, match=rf"The forcing of {name} is computed by its system.*forcing=f"):
+            model.forecast(u, xi, n_frames=3)
+
+
+def in_format_1(folder: Path) -> Path:
+    """The shipped model of Advection as it was shipped before format 2."""
+    shutil.copytree(SHIPPED["advection"], folder)
+    shutil.copyfile(FORMAT_1, folder / "config.json")
+    return folder
+
+
+def test_format_1_is_still_read(tmp_path: Path) -> None:
+    older, newer = pdejepa.load(in_format_1(tmp_path / "m"), "cpu"), pdejepa.load("advection", device="cpu")
+    assert (older.details["format_version"], newer.details["format_version"]) == (1, 2)
+    assert "problem" not in older.details
+    u, xi = observed(newer)
+    assert torch.equal(older.forecast(u, xi).fields, newer.forecast(u, xi).fields)
+
+
+def test_a_model_is_converted_to_format_2(tmp_path: Path) -> None:
+    folder = in_format_1(tmp_path / "m")
+    before, digest = json.loads(FORMAT_1.read_text()), sha256_file(folder / WEIGHTS_NAME)
+    assert load_script("tools/convert_models.py").convert(folder) == f"{folder}: format 1 -> 2"
+    after = json.loads((folder / "config.json").read_text())
+    assert before["as_trained"] is True
+    assert {key for key in {*before, *after} if before.get(key) != after.get(key)} == {
+        "as_trained",
+        "format_version",
+        "problem",
+    }
+    assert sha256_file(folder / WEIGHTS_NAME) == digest == after["weights_sha256"]
+    assert "model format 2" in (folder / "README.md").read_text()
+    u, xi = observed(pdejepa.load("advection", device="cpu"))
+    again = pdejepa.load(folder, "cpu").forecast(u, xi, n_frames=3)
+    assert torch.equal(again.fields, pdejepa.load("advection", device="cpu").forecast(u, xi, n_frames=3).fields)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_are_in_format_2_and_rounded(name: str) -> None:
+    config, card = (json.loads((SHIPPED[name] / "config.json").read_text()), (SHIPPED[name] / "README.md").read_text())
+    assert config["format_version"] == 2
+    assert config["problem"]["name"] == name
+    assert "as_trained" not in config
+    assert "model format 2" in card
+    assert "Weights of field and decoder are stored rounded to bfloat16, as the products of training saw them." in card
 
 
 def test_a_large_state_makes_parameters_strong() -> None:

@@ -21,7 +21,8 @@ from pdejepa.method.config import RunConfig
 from pdejepa.method.export import export_model
 from pdejepa.method.model_card import train_words
 from pdejepa.method.pipeline import train
-from pdejepa.method.save_model import record_errors, save_model
+from pdejepa.method.save_model import LAYERS, record_errors, save_model
+from pdejepa.training.rounding import round_all
 from tests.unit.forecast import tiny
 from tests.unit.method.small_run import STAGES, small_config
 
@@ -81,36 +82,26 @@ def test_errors_of_other_weights_are_not_claimed(tmp_path: Path) -> None:
     assert config_of(tmp_path / "again")["weights_sha256"] == config_of(tmp_path / "half")["weights_sha256"]
 
 
-def trained_in_bfloat16(folder: Path, rounds: bool = False) -> Path:
-    """An untrained model that says so."""
-    model, training = tiny.surrogate("wave_b"), to_dict(small_config("wave_b", "precision=bf16"))
-    training["decode"]["training"]["rounds"] = rounds
-    save_model(model, folder, {**tiny.DETAILS, "training": training, "errors": ERRORS})
-    return folder
-
-
-def test_as_trained_rounds_what_products_of_training_rounded(tmp_path: Path) -> None:
-    source = pdejepa.load(trained_in_bfloat16(tmp_path / "m"), "cpu")
-    assert export_model(source, tmp_path / "out", "float32", as_trained=True).lost_errors
-    again = pdejepa.load(tmp_path / "out", "cpu")
-    before, after = source.surrogate.state_dict(), again.surrogate.state_dict()
-    changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
-    assert {name.split(".")[0] for name in changed} == {"field", "startup", "decoder"}
-    assert all(torch.equal(after[name], before[name].bfloat16().float()) for name in changed)
-    assert not any("norm" in name for name in changed)
-    card = (tmp_path / "out/README.md").read_text()
-    assert again.details["as_trained"]
-    assert "so they are stored" in card
-    assert "FOLDER --as-trained\n" in card
-
-
-def test_as_trained_is_for_trainings_with_unrounded_weights(tmp_path: Path) -> None:
-    for folder, told in (
-        (trained_in_bfloat16(tmp_path / "rounded", rounds=True), "this one does not"),
-        (tiny.saved("heat", tmp_path / "unknown"), "needs to know how the model was trained"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            export_model(pdejepa.load(folder, "cpu"), tmp_path / "out", as_trained=True)
+def test_the_card_tells_of_rounded_layers(tmp_path: Path) -> None:
+    """Norms keep their digits; one layer of field or decoder that is not rounded is enough to say nothing."""
+    told, model = "Weights of field and decoder are stored rounded to bfloat16", tiny.surrogate("wave_b")
+    layers = [layer for part in (model.field, model.startup, model.decoder) for layer in part.modules()]
+    layers = [layer for layer in layers if isinstance(layer, LAYERS)]
+    round_all(p for layer in layers for p in layer.parameters())
+    save_model(model, tmp_path / "m", tiny.DETAILS)
+    assert told in (tmp_path / "m/README.md").read_text()
+    export_model(pdejepa.load(tmp_path / "m", "cpu"), tmp_path / "out")
+    assert told in (tmp_path / "out/README.md").read_text()
+    record_errors(model, tmp_path / "m", ERRORS)
+    assert told in (tmp_path / "m/README.md").read_text()
+    for layer in (layers[0], layers[-1]):
+        with torch.no_grad():
+            kept = layer.weight[0, 0].clone()
+            layer.weight[0, 0] = 1 / 3
+        save_model(model, tmp_path / "m", tiny.DETAILS)
+        assert told not in (tmp_path / "m/README.md").read_text()
+        with torch.no_grad():
+            layer.weight[0, 0] = kept
 
 
 def test_weights_too_large_for_half_precision(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,46 +12,33 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command, which lists, and its word `load`."""
+    """Add the command to the application."""
     app.command()(baselines)
 
 
 def baselines(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME | load NAME FILE]", help="One solver in detail, or check a file of weights."),
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Solvers to describe in detail.")] = None,
 ) -> None:
-    """List the published solvers, tell all about one, or check that a public file of weights fits.
-
-    `pdejepa baselines load poseidon FILE` reads weights that others have published, safely, and reports what fits.
-    """
+    """List the published solvers, or tell all about some of them."""
     from pdejepa import baselines as registry
-    from pdejepa.core.errors import UsageError
 
-    words = words or []
-    if not words:
+    if not names:
         typer.echo(_table())
-    elif words[0] == "load":
-        if len(words) != 3:
-            raise UsageError("Give a solver and a file: pdejepa baselines load NAME FILE.")
-        typer.echo(_load(words[1], Path(words[2])))
-    else:
-        for name in words:
-            typer.echo(_details(registry.get(name)))
+    for name in names or ():
+        typer.echo(_details(registry.get(name)))
 
 
 def _table() -> str:
     from pdejepa import baselines as registry
     from pdejepa.core.text import aligned
 
-    head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes", "official weights")
+    head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes")
     lines = []
     for name in registry.NAMES:
         card = registry.get(name).card
         needs = ", ".join(sorted(card.needs)) or "-"
-        stages, official = ", ".join(card.stages), "yes" if card.has_official else ""
-        lines.append((name, card.title, _frames(card), needs, card.adapts, stages, _made(card), official))
+        stages = ", ".join(card.stages)
+        lines.append((name, card.title, _frames(card), needs, card.adapts, stages, _made(card)))
     return aligned(head, lines)
 
 
@@ -81,16 +67,3 @@ def _details(solver: type[Baseline]) -> str:
     }
     lines = [f"{card.title}: {card.paper}", *(f"  {name:<12} {value}" for name, value in facts.items())]
     return "\n".join([*lines, "", (sys.modules[solver.__module__].__doc__ or "").strip(), ""])
-
-
-def _load(name: str, path: Path) -> str:
-    """Read a public file of weights into a fresh solver of the published size, and tell what fitted."""
-    from pdejepa import baselines as registry
-    from pdejepa.core.errors import UsageError
-
-    solver = registry.get(name)
-    if not solver.card.has_official:
-        able = ", ".join(n for n in registry.NAMES if registry.get(n).card.has_official)
-        raise UsageError(f"There are no published weights for {solver.card.title}; there are for {able}.")
-    report: str = solver.check_official(path)
-    return report

@@ -25,9 +25,6 @@ def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Run folder, model folder, or a shipped model's name.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder, or a model that may be replaced.")],
     float32: Annotated[bool, typer.Option("--float32", help="Keep full precision; twice the size.")] = False,
-    as_trained: Annotated[
-        bool, typer.Option("--as-trained", help="For trainings that end in bfloat16: round as its products did.")
-    ] = False,
     device: Annotated[str, typer.Option("--device", help="For the comparison: auto, cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Write a model as a folder of its own: weights in float16, config.json and the model card.
@@ -39,7 +36,7 @@ def export(
     from pdejepa.method.export import export_model
 
     source = load(model, device)
-    written = export_model(source, folder, "float32" if float32 else "float16", as_trained)
+    written = export_model(source, folder, "float32" if float32 else "float16")
     typer.echo(_size(source, written))
     typer.echo(_movement(rounding_errors(source, load(folder, device))))
     for sentence in _notes(source, written):

@@ -1,7 +1,7 @@
-"""AViT, the axial vision transformer of MPP, with the tensor names of its published weights.
+"""AViT, the axial vision transformer of MPP.
 
     x = (u - mean) / std                                over frames and space, for every row and channel
-    x = sqrt(n / C) (W[:, fields] x + b)                the field bag: one column of W per physical field
+    x = W x + b                                         the field bag: one column of W per physical field
     x = stem(x)                                         convolutions 4, 2, 2 to patches of 16 x 16
     x <- x + g A_t(x)                                   attention over the frames of a place
     x <- x + g (A_x(x) + A_y(x)) / 2                    attention along each axis, with the same q, k and v
@@ -12,6 +12,7 @@
 
 bias: one number per head and bucket of distance; 32 buckets, exact below 8, logarithmic up to 32, one half of them for
 each sign.  On a periodic axis distances go the short way round.
+Ours differs: W has columns for the fields of the data set only, so the published factor sqrt(columns / fields) is 1.
 Letters: B rows, T frames, C channels, X and Y points, w width, h and v tokens down and across, K heads, d head width.
 """
 
@@ -36,14 +37,11 @@ SpaceNormKind = Literal["std", "rms"]
 
 @dataclass(frozen=True)
 class AvitConfig:
-    """n_official: fields of published weights that stand before the own ones in the field bag, 0 or 12."""
-
     width: int = 768
     depth: int = 12
     heads: int = 12
     drop_path: float = 0.1
     norm: SpaceNormKind = "std"
-    n_official: int = 0
     history: int = 16
 
     def __post_init__(self) -> None:
@@ -52,7 +50,7 @@ class AvitConfig:
 
 
 class SpaceNorm(nn.Module):
-    """x / spread over the tokens of a frame, per channel; the mean stays.  Published files hold a bias without use.
+    """x / spread over the tokens of a frame, per channel; the mean stays.  The bias has no use, as published.
 
     spread: the standard deviation, or the root mean square where a frame has so few tokens that they hardly differ.
     """
@@ -179,18 +177,16 @@ class Block(nn.Module):
 
 
 class FieldBag(nn.Module):
-    """A linear map whose columns belong to physical fields, of which a data set has some."""
+    """A linear map whose columns belong to physical fields."""
 
     def __init__(self, n_fields: int, width: int) -> None:
         super().__init__()
         made = nn.Linear(n_fields, width)
         self.weight, self.bias = made.weight, made.bias
 
-    def forward(self, x: Tensor, first: int) -> Tensor:
-        """(n,C,X,Y) -> (n,w,X,Y) with the fields from number `first` on."""
-        n_fields, C = self.weight.shape[1], x.shape[1]
-        y = nn.functional.conv2d(x, self.weight[:, first : first + C, None, None], self.bias)
-        return math.sqrt(n_fields / C) * y
+    def forward(self, x: Tensor) -> Tensor:
+        """(n,C,X,Y) -> (n,w,X,Y)."""
+        return nn.functional.conv2d(x, self.weight[:, :, None, None], self.bias)
 
 
 class Stem(nn.Module):
@@ -218,10 +214,9 @@ class Head(nn.Module):
         assert made.bias is not None
         self.out_kernel, self.out_bias = made.weight, made.bias
 
-    def forward(self, x: Tensor, first: int, n: int) -> Tensor:
-        """(n,w,h,v) -> (n,C,X,Y), the C fields from number `first` on."""
-        own = slice(first, first + n)
-        return nn.functional.conv_transpose2d(self.out_proj(x), self.out_kernel[:, own], self.out_bias[own], stride=4)
+    def forward(self, x: Tensor) -> Tensor:
+        """(n,w,h,v) -> (n,C,X,Y)."""
+        return nn.functional.conv_transpose2d(self.out_proj(x), self.out_kernel, self.out_bias, stride=4)
 
 
 class Avit(nn.Module):
@@ -235,11 +230,11 @@ class Avit(nn.Module):
         super().__init__()
         if any(n % PATCH for n in plane) or math.prod(plane) < 2 * PATCH**2:
             raise ConfigError(f"AViT needs two or more patches of {PATCH} x {PATCH} points; got a grid {plane}.")
-        self.config, n_total = config, config.n_official + n_fields
-        self.space_bag = FieldBag(n_total, config.width // 4)
+        self.config = config
+        self.space_bag = FieldBag(n_fields, config.width // 4)
         self.embed = Stem(config.width, config.norm)
         self.blocks = nn.ModuleList(Block(config.width, config.heads, config.norm) for _ in range(config.depth))
-        self.debed = Head(config.width, n_total, config.norm)
+        self.debed = Head(config.width, n_fields, config.norm)
         h, v = (n // PATCH for n in plane)
         axes = {"time": (config.history, False), "down": (h, periodic[0]), "across": (v, periodic[1])}
         for name, (n, is_periodic) in axes.items():
@@ -247,14 +242,14 @@ class Avit(nn.Module):
 
     def forward(self, u: Tensor, keep: Tensor | None = None) -> Tensor:
         """u (B,T,C,X,Y); keep (B,depth,3): factors of the parts of every block, 1 where nothing is dropped."""
-        B, T, C = u.shape[:3]
+        B, T = u.shape[:2]
         std, mean = torch.std_mean(u, (1, 3, 4), keepdim=True)  # (B,1,C,1,1)
-        std, first = torch.where(std > NO_SPREAD, std, 1.0) + 1e-7, self.config.n_official
-        x = self.embed(self.space_bag(((u - mean) / std).flatten(0, 1), first)).unflatten(0, (B, T))  # (B,T,w,h,v)
+        std = torch.where(std > NO_SPREAD, std, 1.0) + 1e-7
+        x = self.embed(self.space_bag(((u - mean) / std).flatten(0, 1))).unflatten(0, (B, T))  # (B,T,w,h,v)
         keep = u.new_ones(B, self.config.depth, 3) if keep is None else keep
         for number, block in enumerate(self.blocks):
             x = block(x, self.time[:T, :T], self.across, self.down, keep[:, number])
-        return self.debed(x[:, -1], first, C) * std[:, 0] + mean[:, 0]
+        return self.debed(x[:, -1]) * std[:, 0] + mean[:, 0]
 
 
 def attend(parts: list[Tensor], bias: Tensor) -> Tensor:

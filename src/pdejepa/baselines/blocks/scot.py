@@ -1,4 +1,4 @@
-"""ScOT, the multiscale Swin-v2 transformer of Poseidon, with the tensor names of its published weights.
+"""ScOT, the multiscale Swin-v2 transformer of Poseidon.
 
     x = CN(patches of 4 x 4, t)                                        CN: layer norm conditioned on the lead time t
     encoder, four stages:   y = blocks(x),   x <- Merge(y + x)         2 x 2 tokens become one, twice as wide
