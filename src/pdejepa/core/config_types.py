@@ -1,8 +1,8 @@
 """Which plain value fits which annotation: the type rules behind `pdejepa.core.config`.
 
 Supported annotations: bool, int, float, str, Literal, tuple[X, ...], tuple[X, Y], dict[str, X], Any, unions
-of these, and one dataclass (or a union of it with None). Anything else is a mistake in our own code and
-raises TypeError.
+of these, and one dataclass (or a union of it with None), also as X. Anything else is a mistake in our own code
+and raises TypeError.
 
 Deliberate choices: a bool is not a number; an int is accepted where a float is wanted; NaN and infinity are
 refused everywhere, because neither survives JSON and both make a poor setting.
@@ -14,7 +14,9 @@ import dataclasses
 import math
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pdejepa.core.errors import UsageError, did_you_mean
 
 _NUMBER = "must be a finite number"
 
@@ -134,10 +136,28 @@ def _convert_dict(hint: Any, value: Any) -> dict[str, Any]:
 
 
 def _convert_dataclass(cls: Any, value: Any) -> Any:
-    # Mappings for dataclass fields never come here: the loader merges them key by key.
+    """A dataclass from a mapping inside a list or a free dictionary; those of fields are merged by the loader."""
     if isinstance(value, cls):
         return value
-    raise Mismatch("must be a group of keys")
+    if not isinstance(value, Mapping):
+        raise Mismatch("must be a group of keys")
+    hints = get_type_hints(cls)
+    known = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    ready = {}
+    for key, item in value.items():
+        if key not in known:
+            raise Mismatch(f"has the unknown key {show(key)}{did_you_mean(key, known)}")
+        try:
+            ready[key] = convert(hints[key], item)
+        except Mismatch as mismatch:
+            raise Mismatch(f"{key} {mismatch}, got {show(item)}") from None
+    for name, field in known.items():
+        if name not in ready and field.default is field.default_factory is dataclasses.MISSING:
+            raise Mismatch(f"lacks {name}")
+    try:
+        return cls(**ready)
+    except UsageError as error:
+        raise Mismatch(str(error)) from None
 
 
 def _convert_scalar(kind: Any, value: Any) -> Any:
