@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
 
 MAX_TEXT = 2_000  # letters of one text from a file on a page
 
@@ -55,38 +54,3 @@ def escaped_html(text: str, limit: int = MAX_TEXT) -> str:
     """Text without meaning for HTML, cut if it is endless; what UTF-8 cannot hold becomes a question mark."""
     text = text if len(text) <= limit else f"{text[:limit]}..."
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
-
-
-def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a terminal."""
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
-
-
-def fitted(
-    head: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], width: int
-) -> tuple[str, list[str]]:
-    """The same in lines of at most `width` letters, and what it lacks for that: of the `spare` columns the first."""
-    left_out: list[str] = []
-    while max(map(len, (table := _without(left_out, head, rows)).splitlines())) > width and len(left_out) < len(spare):
-        left_out.append(spare[len(left_out)])
-    return table, left_out
-
-
-def _without(names: Sequence[str], head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    kept = [i for i, name in enumerate(head) if name not in names]
-    return aligned([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same as Markdown; what came from a file is nothing but text."""
-    lines = [[escaped(cell) for cell in head], ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def escaped(text: str) -> str:
-    """Text without meaning for Markdown or HTML."""
-    for letter, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("*", "\\*")):
-        text = text.replace(letter, safe)
-    return text

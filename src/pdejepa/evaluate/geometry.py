@@ -16,12 +16,13 @@ Letters: B trajectories, T frames, C channels, N tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.evaluate.record import Checked
 
 SMALLEST = 1e-12  # a change shorter than this is no change
 
@@ -54,12 +55,24 @@ MEASURES: dict[str, Callable[[Tensor], Tensor]] = {
 Paths = tuple[Tensor, Tensor, Tensor]  # u (B,T,C,*grid) normalised, z and q (B,T,N,D)
 
 
-def compare_geometry(blocks: Iterable[Paths]) -> dict[str, Any]:
-    """Errors of z (before alignment) and q (after) against u, and how far q is from z, over all blocks.
+@dataclass(frozen=True)
+class Geometry(Checked):
+    """Errors of z (before alignment) and q (after) against u over n trajectories.
 
-    {"n", "mean_angle": {"u", "z", "q"}, "angle" "acceleration" "cosine": {"z": error, "q": error},
-     "change": |q - z| / |z| over everything}
+    mean_angle: of "u", "z" and "q"     angle, acceleration, cosine: the errors of "z" and "q"
+    change: |q - z| / |z| over everything
     """
+
+    n: int
+    mean_angle: dict[str, float]
+    angle: dict[str, float]
+    acceleration: dict[str, float]
+    cosine: dict[str, float]
+    change: float
+
+
+def compare_geometry(blocks: Iterable[Paths]) -> Geometry:
+    """The geometry of paths over all blocks."""
     angles: dict[str, list[Tensor]] = {"u": [], "z": [], "q": []}
     errors: dict[tuple[str, str], list[Tensor]] = {}
     squares = torch.zeros(2, dtype=torch.float64)
@@ -75,12 +88,12 @@ def compare_geometry(blocks: Iterable[Paths]) -> dict[str, Any]:
         squares += torch.stack([x.double().square().sum() for x in (q - z, z)]).cpu()
     if n == 0:
         raise DataError("There are no trajectories whose geometry could be compared.")
-    return {
-        "n": n,
-        "mean_angle": {name: float(torch.cat(values).mean()) for name, values in angles.items()},
+    return Geometry(
+        n=n,
+        mean_angle={name: float(torch.cat(values).mean()) for name, values in angles.items()},
         **{m: {name: float(torch.cat(errors[m, name]).mean()) for name in ("z", "q")} for m in MEASURES},
-        "change": float((squares[0] / squares[1]).sqrt()),
-    }
+        change=float((squares[0] / squares[1]).sqrt()),
+    )
 
 
 def _changes(x: Tensor) -> Tensor:

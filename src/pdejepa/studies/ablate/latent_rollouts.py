@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.evaluate.record import Checked
 from pdejepa.models.condition import Drive
 from pdejepa.models.integrate import rk_step
 from pdejepa.models.surrogate import Surrogate
@@ -91,7 +92,20 @@ def relative(x_hat: Tensor, x: Tensor) -> Tensor:
     return error / norm
 
 
-def summarise(tables: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Rollouts(Checked):
+    """Means of the four errors over n trajectories, and how many of each are not finite."""
+
+    late_teacher: float | None
+    final: float | None
+    whole: float | None
+    round_trip: float | None
+    round_trip_median: float | None
+    n: int
+    n_not_finite: dict[str, int] = field(default_factory=dict)
+
+
+def summarise(tables: Iterable[dict[str, Tensor]]) -> Rollouts:
     """Means over all trajectories; None where a value is not finite, which is counted.
 
     A round trip may magnify a few trajectories by many orders: its median stands beside its mean.
@@ -99,12 +113,12 @@ def summarise(tables: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
     parts = list(tables)
     joined = {name: torch.cat([part[name] for part in parts]).cpu() for name in MEASURES}
     trips = joined["round_trip"].nan_to_num(nan=torch.inf, posinf=torch.inf)
-    return {
+    return Rollouts(
         **{name: number(values.mean()) for name, values in joined.items()},
-        "round_trip_median": number(trips.quantile(0.5)),
-        "n": len(trips),
-        "n_not_finite": {name: int((~values.isfinite()).sum()) for name, values in joined.items()},
-    }
+        round_trip_median=number(trips.quantile(0.5)),
+        n=len(trips),
+        n_not_finite={name: int((~values.isfinite()).sum()) for name, values in joined.items()},
+    )
 
 
 def number(value: Tensor) -> float | None:

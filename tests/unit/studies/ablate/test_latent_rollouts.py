@@ -153,11 +153,11 @@ def test_summaries() -> None:
         {name: torch.tensor([6.0]) for name in ("late_teacher", "final", "whole", "round_trip")},
     ]
     found = summarise(tables)
-    assert (found["late_teacher"], found["final"], found["whole"]) == (3.0, 3.0, 3.0)
-    assert found["round_trip"] is None
-    assert found["round_trip_median"] == 6.0  # of 1, 6 and what never came back
-    assert found["n"] == 3
-    assert found["n_not_finite"] == {"late_teacher": 0, "final": 0, "whole": 0, "round_trip": 1}
+    assert (found.late_teacher, found.final, found.whole) == (3.0, 3.0, 3.0)
+    assert found.round_trip is None
+    assert found.round_trip_median == 6.0  # of 1, 6 and what never came back
+    assert found.n == 3
+    assert found.n_not_finite == {"late_teacher": 0, "final": 0, "whole": 0, "round_trip": 1}
 
 
 def test_a_model_without_integrator_is_refused() -> None:

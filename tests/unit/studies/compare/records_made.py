@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pdejepa.evaluate.record import parse
+from pdejepa.studies.compare.comparison_records import SolverRecord
+
 
 def record(solver: str, test: float, system: str = "combined", **changes: Any) -> dict[str, Any]:
-    """The record of a solver with a given error; `changes` replace what else it tells."""
+    """The record of a solver with a given error, as plain data; `changes` replace what else it tells."""
     errors = {"rel_l2": test, "rel_l2_joint": test / 2, "tail": test, "n": 3}
     return {
         "system": system,
@@ -32,3 +35,12 @@ def record(solver: str, test: float, system: str = "combined", **changes: Any) -
         "data_hash": "a" * 64,
         **changes,
     }
+
+
+def made(solver: str, test: float, system: str = "combined", **changes: Any) -> SolverRecord:
+    """The same as it is read."""
+    return read(record(solver, test, system, **changes))
+
+
+def read(plain: dict[str, Any]) -> SolverRecord:
+    return parse(SolverRecord, plain)
