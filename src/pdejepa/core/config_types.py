@@ -1,8 +1,8 @@
 """Which plain value fits which annotation: the type rules behind `pdejepa.core.config`.
 
 Supported annotations: bool, int, float, str, Literal, tuple[X, ...], tuple[X, Y], dict[str, X], Any, unions
-of these, and one dataclass (or a union of it with None), also as X. Anything else is a mistake in our own code
-and raises TypeError.
+of these, and one dataclass (or a union of it with None), also as an item of a tuple. Anything else is a mistake in
+our own code and raises TypeError.
 
 Deliberate choices: a bool is not a number; an int is accepted where a float is wanted; NaN and infinity are
 refused everywhere, because neither survives JSON and both make a poor setting.
@@ -16,7 +16,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pdejepa.core.errors import UsageError, did_you_mean
+from pdejepa.core.errors import UsageError
 
 _NUMBER = "must be a finite number"
 
@@ -136,28 +136,31 @@ def _convert_dict(hint: Any, value: Any) -> dict[str, Any]:
 
 
 def _convert_dataclass(cls: Any, value: Any) -> Any:
-    """A dataclass from a mapping inside a list or a free dictionary; those of fields are merged by the loader."""
+    """An item of a list; mappings for single dataclass fields are merged key by key by the loader instead."""
     if isinstance(value, cls):
         return value
     if not isinstance(value, Mapping):
         raise Mismatch("must be a group of keys")
     hints = get_type_hints(cls)
-    known = {field.name: field for field in dataclasses.fields(cls) if field.init}
-    ready = {}
-    for key, item in value.items():
-        if key not in known:
-            raise Mismatch(f"has the unknown key {show(key)}{did_you_mean(key, known)}")
+    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    unknown = [str(key) for key in value if key not in known]
+    missing = [name for name, f in known.items() if name not in value and _has_no_default(f)]
+    if unknown or missing:
+        raise Mismatch(f"has an unknown key {unknown[0][:60]}" if unknown else f"lacks the key {missing[0]}")
+    items = {}
+    for name, item in value.items():
         try:
-            ready[key] = convert(hints[key], item)
+            items[name] = convert(hints[name], item)
         except Mismatch as mismatch:
-            raise Mismatch(f"{key} {mismatch}, got {show(item)}") from None
-    for name, field in known.items():
-        if name not in ready and field.default is field.default_factory is dataclasses.MISSING:
-            raise Mismatch(f"lacks {name}")
+            raise Mismatch(f"key {name} {mismatch}") from None
     try:
-        return cls(**ready)
+        return cls(**items)
     except UsageError as error:
-        raise Mismatch(str(error)) from None
+        raise Mismatch(f"cannot be used: {error}") from None
+
+
+def _has_no_default(f: dataclasses.Field[Any]) -> bool:
+    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
 def _convert_scalar(kind: Any, value: Any) -> Any:

@@ -10,6 +10,8 @@ a_t lies between 0 (the change repeats itself) and 1 (it is taken back); dividin
 of their sum would double it.  The error of a latent path is the mean absolute difference |measure of the latent path -
 measure of the field's path| over t = 1 .. T-2 and over trajectories.  None of the three depends on the unit of x.
 Where a path stands still, its cosine counts as 0 (90 degrees) and its acceleration as 0.
+`method.losses` has the same angle in float32 with a larger smallest change, as a training logs it at every score; the
+records keep float64, so neither can stand for the other without a change of digits.
 Letters: B trajectories, T frames, C channels, N tokens, D width.
 """
 

@@ -87,7 +87,7 @@ def test_blocks_are_weighted_by_their_rows() -> None:
     parts = compare_geometry((u[part], z[part], q[part]) for part in (slice(0, 4), slice(4, 5)))
     assert parts.n == 5
     for name in ("mean_angle", "angle", "acceleration", "cosine"):
-        assert parts[name] == pytest.approx(whole[name])
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name))
     assert parts.change == pytest.approx(whole.change)
 
 

@@ -49,7 +49,7 @@ def test_a_run_that_diverged_is_noted_until_it_ends_well() -> None:
         (json.dumps(full_record(runs=[])), "runs: must be a group of keys"),
         (json.dumps(full_record(sede=1)), "sede: unknown key, did you mean 'seed'?"),
         (json.dumps(full_record(device="\x1b[31m")), "device has letters that do not print"),
-        (json.dumps(full_record(runs={"physics": {}})), "runs: key 'physics' lacks system"),
+        (json.dumps(full_record(runs={"physics": {}})), "runs: key 'physics' lacks the key system"),
         (json.dumps(full_record(seed=float("nan"))), "seed: must be an integer"),
     ],
 )

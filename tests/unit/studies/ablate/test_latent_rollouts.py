@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pdejepa.core.errors import DataError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.studies.ablate.latent_rollouts import backward, late_frames, relative, rollout_errors, summarise
+from pdejepa.studies.ablate.latent_rollouts import backward, late_frames, latent_error, rollout_errors, summarise
 from tests.unit.forecast import tiny
 from tests.unit.method.small_run import small_training
 
@@ -141,9 +141,9 @@ def test_only_late_frames_count() -> None:
     assert not torch.equal(rollout_errors(model, q, drive)["late_teacher"], before)
 
 
-def test_relative() -> None:
+def test_latent_error() -> None:
     x = torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]])
-    assert relative(x + torch.tensor([0.0, 1.0]), x).tolist() == [0.2, 0.5]
+    assert latent_error(x + torch.tensor([0.0, 1.0]), x).tolist() == [0.2, 0.5]
 
 
 def test_summaries() -> None:
