@@ -23,7 +23,8 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.systems import NAMES
 
 METHOD = "pdejepa"
-LARGEST = 1e300  # of a number; in a JSON file it may be anything
+LARGEST, LARGEST_WHOLE = 1e300, 2**63  # of numbers; in a JSON file they may be anything
+MAX_FRAMES = 100_000
 
 Number = float | None
 T = TypeVar("T")
@@ -38,8 +39,9 @@ class Checked:
             for value in _leaves(getattr(self, name)):
                 if isinstance(value, str) and not value.isprintable():
                     raise ConfigError(f"{name} has letters that do not print: {value[:40]!r}")
-                if isinstance(value, int | float) and not 0 <= value < LARGEST:
-                    raise ConfigError(f"{name} must be 0 or more and below {LARGEST:g}, got {str(value)[:40]}")
+                largest = LARGEST_WHOLE if isinstance(value, int) else LARGEST
+                if isinstance(value, int | float) and not 0 <= value < largest:
+                    raise ConfigError(f"{name} must be 0 or more and below {largest:.3g}, got {str(value)[:40]}")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class SplitErrors(Checked):
     trajectories: tuple[Number, ...] = ()
     source: str = "generated"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.per_frame) > MAX_FRAMES:
+            raise ConfigError(f"per_frame must have at most {MAX_FRAMES:,} numbers, got {len(self.per_frame):,}")
+
     @property
     def data(self) -> str:
         """Name of the data set, empty if the truth was generated."""
@@ -95,8 +102,6 @@ class Record(Checked):
         super().__post_init__()
         if self.system not in NAMES:
             raise ConfigError(f"unknown system {self.system[:40]!r}")
-        if self.seed >= 2**63:
-            raise ConfigError(f"seed must be below 2^63, got {str(self.seed)[:40]}")
         for split in self.errors:
             if not re.fullmatch(r"\w+", split, re.ASCII):
                 raise ConfigError(f"errors: {split[:40]!r} is not the name of a split")

@@ -76,6 +76,7 @@ def test_a_record() -> None:
         ({"errors": {"test": {**ERRORS, "per_frame": [0.1, -0.1]}}}, "per_frame must be 0 or more"),
         ({"errors": {"test": {**ERRORS, "per_frame": 3}}}, "per_frame must be a list"),
         ({"errors": {"test": {**ERRORS, "per_channel": {"u": "x"}}}}, "per_channel key 'u' must be a finite number"),
+        ({"errors": {"test": {**ERRORS, "per_frame": [0.1] * 100_001}}}, "per_frame must have at most 100,000 numbers"),
         ({"errors": {"a b": ERRORS}}, "'a b' is not the name of a split"),
         ({"errors": []}, "errors: must be a group of keys"),
     ],
