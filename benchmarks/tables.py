@@ -2,27 +2,29 @@
 
     python benchmarks/tables.py lab/*.md
 
-A document holds `<!-- table: results/generate-h200.json -->` ... `<!-- end -->`; what stands between them is replaced.
-The name may be one or more patterns (`results/*-tiny-s0.json`): all files that fit make one table, in the order of the
-patterns and by name within a pattern.  Records in `lab/data/levers` and `lab/data/levers-...` are of one study, whose
+A document holds `<!-- table: FILE -->` ... `<!-- end table: FILE -->`; what stands between is replaced.  FILE may be
+one or more patterns (`results/*-tiny-s0.json`): all files that fit make one table, in the order of the patterns and by
+name within a pattern.  Records in `lab/data/levers` and `lab/data/levers-...` are of one study, whose
 trainings are told apart by the names of their files.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-MARKED = re.compile(r"(<!-- table: (?P<file>[\w./* -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+from pdejepa.core.documents import marked_names, write_between
+from pdejepa.core.tables import Table
+
+PREFIX = "table: "  # of the marks
 
 
 def generation_table(report: dict[str, Any]) -> str:
     """One row per system: what was made, how long it took, and what share of the copy bandwidth was used."""
-    lines = [f"{report['device']}, torch {report['torch']}" + _bandwidth(report) + ".", ""]
+    where = f"{report['device']}, torch {report['torch']}{_bandwidth(report)}."
     head: tuple[str, ...]
     if "trajectories" in report["rows"][0]:
         head = ("system", "trajectories", "seconds", "µs per trajectory and step", "share of copy bandwidth")
@@ -50,7 +52,7 @@ def generation_table(report: dict[str, Any]) -> str:
             (row["system"], row["trajectories_per_s"], row.get("compiled_per_s", ""), *_peer(row))
             for row in report["rows"]
         ]
-    return "\n".join([*lines, _line(head), _line(["---"] * len(head)), *map(_line, cells)]) + "\n"
+    return _laid_out(head, cells, where)
 
 
 def _bandwidth(report: dict[str, Any]) -> str:
@@ -69,32 +71,34 @@ def _peer(row: dict[str, Any]) -> tuple[str, ...]:
     return told, f"{peer['seconds_per_trajectory']:.2f}", *ratios
 
 
-def _line(cells: Any) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+def _laid_out(head: Sequence[str], rows: Iterable[Sequence[Any]], where: str = "") -> str:
+    """A table below a line that tells where it was measured."""
+    table = Table(head, [[str(cell) for cell in row] for row in rows]).markdown()
+    return f"{where}\n\n{table}" if where else table
 
 
 def error_table(results: list[dict[str, Any]]) -> str:
     """One row per model and split: the error, that of repeating the first frame, and how long the training took."""
     head = ("system", "recipe", "split", "trajectories", "relative L2", "joint", "repeat first", "seconds", "on")
-    lines = [_line(head), _line(["---"] * len(head))]
+    rows = []
     for result in results:
         for split, found in result["errors"].items():
             errors = (_percent(found[key]) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
             seconds = f"{result['seconds']['total']:.0f}"
             recipe = result["recipe"] + (", polished" if result["polish"] else "")
-            cells = (result["system"], recipe, _where(split, found), found["n"], *errors, seconds, result["device"])
-            lines.append(_line(cells))
-    return "\n".join(lines) + "\n"
+            where = _where(split, found)
+            rows.append((result["system"], recipe, where, found["n"], *errors, seconds, result["device"]))
+    return _laid_out(head, rows)
 
 
 def change_table(results: dict[str, dict[str, Any]]) -> str:
     """One row per training of a study, under the name of its file: errors of every split, and the seconds."""
     splits = list(next(iter(results.values()))["errors"])
-    lines = [_line(("training", *splits, "seconds")), _line(["---"] * (2 + len(splits)))]
+    rows = []
     for name, result in results.items():
         errors = (_percent(result["errors"][split]["rel_l2"]) for split in splits)
-        lines.append(_line((name, *errors, f"{result['seconds']['total']:.0f}")))
-    return "\n".join(lines) + "\n"
+        rows.append((name, *errors, f"{result['seconds']['total']:.0f}"))
+    return _laid_out(("training", *splits, "seconds"), rows)
 
 
 def _where(split: str, found: dict[str, Any]) -> str:
@@ -112,12 +116,12 @@ def training_table(report: dict[str, Any]) -> str:
     kinds = ", ".join(f"{kind} {value:g}" for kind, value in report["peak_tflops"].items())
     head = ("system", "stage", "batch", "ms per step", "samples/s", "TFLOP/s", "of peak", "ratio to plain", "time in")
     where = f"{report['device']}, torch {report['torch']}, recipe {report['recipe']}"
-    lines = [f"{where}; matrix products reach {kinds} TFLOP/s.", "", _line(head), _line(["---"] * len(head))]
+    rows = []
     for row in report["rows"]:
         shares = ", ".join(f"{kind} {share:.0%}" for kind, share in row["time"].items() if share)
         numbers = [row[key] for key in ("system", "stage", "batch", "ms_per_step", "samples_per_s", "tflops")]
-        lines.append(_line((*numbers, f"{row['share_of_peak']:.1%}", f"{row['ratio_to_plain']:g}x", shares)))
-    return "\n".join(lines) + "\n"
+        rows.append((*numbers, f"{row['share_of_peak']:.1%}", f"{row['ratio_to_plain']:g}x", shares))
+    return _laid_out(head, rows, f"{where}; matrix products reach {kinds} TFLOP/s.")
 
 
 def finalists(rows: Sequence[dict[str, Any]], batch: int) -> tuple[dict[str, Any], ...]:
@@ -133,14 +137,14 @@ def forecast_table(report: dict[str, Any]) -> str:
     """Of every model and batch size: error and seconds of the finalists, and what they say."""
     head = ("model", "trajectories", "batch", "who", "setting", "relative L2", "ms per trajectory")
     where = f"{report['device']}, torch {report['torch']}, load average before the start {report['load']:g}."
-    lines = [where, "", _line(head), _line(["---"] * len(head))]
+    rows = []
     for model, batch in dict.fromkeys((row["model"], row["batch"]) for row in report["rows"]):
         ours, rival, reference = finalists([row for row in report["rows"] if row["model"] == model], batch)
         for row in (ours, rival, reference) if rival is not reference else (ours, reference):
             who = {"reference": "solver of the data"}.get(row["who"], row["who"])
             error = f"{100 * row['rel_l2']:.3g} %" + (f" ({row['n_failed']} failed)" if row["n_failed"] else "")
-            lines.append(_line((model, row["n"], batch, who, row["setting"], error, f"{1e3 * row['seconds']:.3g}")))
-    return "\n".join((*lines, "", *(f"- {sentence}" for sentence in report["verdicts"]))) + "\n"
+            rows.append((model, row["n"], batch, who, row["setting"], error, f"{1e3 * row['seconds']:.3g}"))
+    return _laid_out(head, rows, where) + "\n\n" + "\n".join(f"- {sentence}" for sentence in report["verdicts"])
 
 
 def size_table(report: dict[str, Any]) -> str:
@@ -149,25 +153,24 @@ def size_table(report: dict[str, Any]) -> str:
     head = ("parameters", "what", "seconds of steps", *splits, "steps", "set-up of the whole training, s")
     where = f"{report['device']}, torch {report['torch']}, {report['system']}, recipe {report['recipe']}"
     told = ", ".join(("", *report["set"]))
-    lines = [f"{where}, seed {report['seed']}{told}.", "", _line(head), _line(["---"] * len(head))]
+    rows = []
     for row in sorted(report["sizes"], key=lambda row: (row["polished"], row["seconds"], -row["parameters"])):
         what = "polished" if row["polished"] else "four stages"
         steps = " / ".join(f"{n:,}" for n in row["steps"].values())
         errors = (_percent(row[split]) for split in splits)
-        cells = (f"{row['parameters']:,}", what, f"{row['seconds']:.0f}", *errors, steps, f"{row['set_up']:.0f}")
-        lines.append(_line(cells))
-    return "\n".join(lines) + "\n"
+        rows.append((f"{row['parameters']:,}", what, f"{row['seconds']:.0f}", *errors, steps, f"{row['set_up']:.0f}"))
+    return _laid_out(head, rows, f"{where}, seed {report['seed']}{told}.")
 
 
 def limit_table(report: dict[str, Any]) -> str:
     """One row per model and split: errors of parts of a forecast, in fields and in latents."""
     names = ("direct", "one_step", "forecast", "latent_one_step", "latent_forecast")
     head = ("system", "what", "split", "direct", "one step", "forecast", "latent, one step", "latent, rollout")
-    lines = [_line(head), _line(["---"] * len(head))]
+    rows = []
     for row in report["limits"]:
         what = f"{row['recipe']}, {'polished' if row['polish'] else 'four stages'}, seed {row['seed']}"
-        lines.append(_line((row["system"], what, row["split"], *(_percent(row[name]) for name in names))))
-    return "\n".join(lines) + "\n"
+        rows.append((row["system"], what, row["split"], *(_percent(row[name]) for name in names)))
+    return _laid_out(head, rows)
 
 
 def table(pattern: str) -> str:
@@ -191,8 +194,9 @@ def table(pattern: str) -> str:
 
 def main() -> None:
     for name in sys.argv[1:]:
-        document = Path(name)
-        document.write_text(MARKED.sub(lambda match: match[1] + table(match["file"]) + match[3], document.read_text()))
+        for mark in marked_names(Path(name)):
+            if mark.startswith(PREFIX):
+                write_between(Path(name), mark, table(mark.removeprefix(PREFIX)))
 
 
 if __name__ == "__main__":

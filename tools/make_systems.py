@@ -26,6 +26,7 @@ from draw_systems import drawn, picture, shown  # noqa: E402
 from pdejepa import systems  # noqa: E402
 from pdejepa.app.describe import describe  # noqa: E402
 from pdejepa.core.files import write_aside, write_text  # noqa: E402
+from pdejepa.core.tables import Code, Table  # noqa: E402
 from pdejepa.core.text import percent  # noqa: E402
 from pdejepa.method import recipes  # noqa: E402
 from pdejepa.method.config import RunConfig  # noqa: E402
@@ -92,9 +93,9 @@ def _parameters(one: One) -> str:
     for stem, members in families.items():
         p, n = members[0], len(members)
         label, symbol, meaning = (
-            (f"`{stem}_1` .. `_{n}`", f"{p['symbol']}..{n}", p["meaning"].replace(" 1", f" 1..{n}"))
+            (Code(f"{stem}_1..{n}"), f"{p['symbol']}..{n}", p["meaning"].replace(" 1", f" 1..{n}"))
             if n > 1
-            else (f"`{p['name']}`", p["symbol"], p["meaning"])
+            else (Code(p["name"]), p["symbol"], p["meaning"])
         )
         told = (p["law"], _range(p["train"]), p["ood"] or "-", _range(p["limits"]))
         rows.append((label, symbol, p["unit"], meaning, *told))
@@ -125,14 +126,14 @@ def _splits(one: One) -> str:
     for split in one["splits"]:
         sizes = (f"{split[key]:,}" for key in ("tiny", "small", "paper", "n_environments"))
         kind = "out of distribution" if split["is_ood"] else "in distribution"
-        rows.append((f"`{split['name']}`", *sizes, kind + (", ours" if split["is_ours"] else ""), split["meaning"]))
+        rows.append((Code(split["name"]), *sizes, kind + (", ours" if split["is_ours"] else ""), split["meaning"]))
     return f"## Splits and sizes\n\n{_table(head, rows)}"
 
 
 def _structure(one: One) -> str:
     structure = one["structure"]
     shared = "has a parameter-free part" if structure["has_shared"] else "is made of these terms alone"
-    rows = [(f"`{t['name']}`", f"`{t['expression']}`", t["rule"]) for t in structure["terms"]]
+    rows = [(Code(t["name"]), Code(t["expression"]), t["rule"]) for t in structure["terms"]]
     order = "second" if structure["time_order"] == 2 else "first"
     return (
         f"## Structure\n\nThe right-hand side {shared}; forcing: {FORCING[structure['forcing']]}; {order} order "
@@ -160,7 +161,7 @@ def _claim(expected: str) -> str:
 def _recipes(name: str) -> str:
     columns = [_recipe(recipes.get(name, recipe)) for recipe in recipes.RECIPES]
     rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
-    text = f"## Recipes\n\n{_table(('', *(f'`{recipe}`' for recipe in recipes.RECIPES)), rows)}"
+    text = f"## Recipes\n\n{_table(('', *map(Code, recipes.RECIPES)), rows)}"
     return f"{text}\n\n`pdejepa train {name} --recipe R --print-config` shows every number."
 
 
@@ -215,7 +216,7 @@ def _results(name: str) -> str:
             errors = (percent(found.get(key)) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
             seconds = record["seconds"].get("total")
             total = f"{seconds:.0f}" if seconds else "-"
-            rows.append((f"`{path.stem}`", f"`{split}`", f"{found['n']:,}", *errors, total, record["device"] or "-"))
+            rows.append((Code(path.stem), Code(split), f"{found['n']:,}", *errors, total, record["device"] or "-"))
     if not rows:
         return "## Results\n\nNo record yet."
     note = "On the grid of its recipe; a name is system, recipe, what was changed, `polish` if polished, and seed."
@@ -231,9 +232,8 @@ def _records(name: str) -> Iterable[tuple[Path, dict[str, Any]]]:
             yield path, record
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return Table(head, rows).markdown()
 
 
 def _range(ends: Sequence[float]) -> str:

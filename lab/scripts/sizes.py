@@ -71,7 +71,7 @@ def judge(trained: Trained, n: int | None) -> dict[str, float | None]:
     splits = [split.name for split in trained.model.system.splits if split.name in SPLITS]
     with without_new_code(device):
         found = evaluate(forecaster, splits, n=n)
-    return {split: errors["rel_l2"] for split, errors in found.items()}
+    return {split: errors.rel_l2 for split, errors in found.items()}
 
 
 def study(config: RunConfig, data: TrainingData, factor: float, seconds: float, n: int | None) -> Iterator[Row]:

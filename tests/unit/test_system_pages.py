@@ -44,7 +44,7 @@ def test_a_page_tells_everything(name: str, script: ModuleType) -> None:
 
 
 def test_numbered_parameters_make_one_row(script: ModuleType) -> None:
-    assert "| `forcing_amplitude_1` .. `_5` | A_1..5 | 1 | amplitude of forcing sine 1..5 |" in script.page("heat")
+    assert "| `forcing_amplitude_1..5` | A_1..5 | 1 | amplitude of forcing sine 1..5 |" in script.page("heat")
     assert "forcing_amplitude_2" not in script.page("heat")
 
 

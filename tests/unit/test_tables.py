@@ -7,22 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from pdejepa.core.documents import find_marks, marked_names
 from tests.unit.scripts import ROOT, load_script
 
 tables = load_script("benchmarks/tables.py")
 
-MARKED = sorted(path for path in (ROOT / "lab").glob("*.md") if tables.MARKED.search(path.read_text("utf-8")))
+MARKS = [
+    (path, name)
+    for path in sorted((ROOT / "lab").glob("*.md"))
+    for name in marked_names(path)
+    if name.startswith(tables.PREFIX)
+]
 
 
-@pytest.mark.parametrize("path", MARKED, ids=lambda path: path.stem)
-def test_tables_of_the_lab_are_up_to_date(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("path", "name"), MARKS, ids=[f"{path.stem}-{name}" for path, name in MARKS])
+def test_tables_of_the_lab_are_up_to_date(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (ROOT / "results").is_dir():
         pytest.skip("the results are not part of this copy")
     monkeypatch.chdir(ROOT)
-    text = path.read_text("utf-8")
-    for match in tables.MARKED.finditer(text):
-        written = match[1] + tables.table(match["file"]) + match[3]
-        assert match[0] == written, "run: python benchmarks/tables.py lab/*.md"
+    lines, begin, end = find_marks(path, name)
+    written = tables.table(name.removeprefix(tables.PREFIX))
+    assert "".join(lines[begin + 1 : end]) == f"{written}\n", "run: python benchmarks/tables.py lab/*.md"
 
 
 def test_only_what_stands_between_the_marks_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,11 +37,12 @@ def test_only_what_stands_between_the_marks_changes(tmp_path: Path, monkeypatch:
     for name in ("b-1", "b-2", "a"):
         Path(f"{name}.json").write_text(json.dumps({**record, "system": name}))
     page = Path("page.md")
-    page.write_text("before\n<!-- table: b-*.json a.json -->\nold\n<!-- end -->\nafter\n")
+    page.write_text("before\n<!-- table: b-*.json a.json -->\nold\n<!-- end table: b-*.json a.json -->\nafter\n")
     monkeypatch.setattr("sys.argv", ["tables", "page.md"])
     tables.main()
     first, mark, *lines, end, last = page.read_text().splitlines()
-    assert (first, mark, end, last) == ("before", "<!-- table: b-*.json a.json -->", "<!-- end -->", "after")
+    marks = ("<!-- table: b-*.json a.json -->", "<!-- end table: b-*.json a.json -->")
+    assert (first, mark, end, last) == ("before", *marks, "after")
     assert [line.split()[1] for line in lines[2:]] == ["b-1", "b-2", "a"]  # as the patterns stand, then by name
     assert lines[2] == "| b-1 | fast | test | 12 | 1.23 % |  | 150 % | 61 | cpu |"
 

@@ -191,8 +191,8 @@ def with_lead(u: Tensor, n: int) -> Tensor:
     return torch.cat((u[:, :1].expand(-1, n, *u.shape[2:]), u), 1)
 
 
-def relative_l2(u_hat: Tensor, u: Tensor, floor: float = 0.0) -> Tensor:
-    """|u_hat - u| / |u| over space, for every row, frame and channel, then the mean; both (B,T,C,*grid).
+def mean_frame_error(u_hat: Tensor, u: Tensor, floor: float = 0.0) -> Tensor:
+    """The relative L2 error of every row, frame and channel, |u_hat - u| / |u|, then the mean; both (B,T,C,*grid).
 
     floor: the least |u|, as a part of the spread of standardised fields.
     """

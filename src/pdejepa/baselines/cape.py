@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, mean_frame_error
 from pdejepa.baselines.blocks.autoencoder import pad
 from pdejepa.baselines.blocks.fourier_layers import SpectralConv
 from pdejepa.baselines.blocks.hypernetworks import Coding, FourierNet, FourierShape
@@ -152,7 +152,7 @@ class Cape(Baseline):
         u, gains = batch["u"], self.module.gains(self.scaled(batch["xi"]))
         read = u + self.config.noise * batch["noise"]
         if stage == "warm-up":
-            return {"loss": relative_l2(self.module(read[:, 0], gains)[:, None], u[:, 1:])}
+            return {"loss": mean_frame_error(self.module(read[:, 0], gains)[:, None], u[:, 1:])}
         n_free = free_frames(batch["share"], u.shape[1] - 1)
         frames, provisional, now = [], [], read[:, 0]
         for t in range(1, u.shape[1]):
@@ -160,7 +160,7 @@ class Cape(Baseline):
             frames.append(after)
             provisional.append(early)
             now = torch.where(n_free >= t, after.detach(), read[:, t])
-        error, early_error = (relative_l2(torch.stack(v, 1), u[:, 1:]) for v in (frames, provisional))
+        error, early_error = (mean_frame_error(torch.stack(v, 1), u[:, 1:]) for v in (frames, provisional))
         return {"loss": error + self.config.coefficient * early_error, "frames": error, "provisional": early_error}
 
     def step(self, u: Tensor, gains: Tensor) -> tuple[Tensor, Tensor]:

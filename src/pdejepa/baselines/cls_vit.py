@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe, Window, mean_frame_error
 from pdejepa.baselines.blocks.fit_code import descend
 from pdejepa.baselines.blocks.frame_vit import FrameVit, FrameVitConfig, sizes, training
 from pdejepa.baselines.task import Task
@@ -73,7 +73,7 @@ class ClsVit(Baseline):
 
     def error(self, u: Tensor, code: Tensor) -> Tensor:
         """Relative error of all next frames of u (B,T,C,*grid) with the tokens (B,w)."""
-        return relative_l2(self.trunk(u[:, :-1], **self._told(code)), u[:, 1:])
+        return mean_frame_error(self.trunk(u[:, :-1], **self._told(code)), u[:, 1:])
 
     def _told(self, code: Tensor) -> dict[str, Tensor]:
         return {"prefix": code[:, None]} if self.config.injection == "attended" else {"condition": code}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, mean_frame_error
 from pdejepa.baselines.blocks.fourier_layers import SpectralMlp
 from pdejepa.baselines.blocks.lift import lift_to_plane
 from pdejepa.baselines.task import Task
@@ -193,7 +193,7 @@ class Dpot(Baseline):
         # (B,T); as in a forecast, frame 0 fills what is missing
         frames = (batch["target"][:, None] + ages).clamp(min=0)
         u_hat = self.step(u[rows[:, None], frames])
-        return {"loss": relative_l2(u_hat[:, None], u[rows, batch["target"]][:, None])}
+        return {"loss": mean_frame_error(u_hat[:, None], u[rows, batch["target"]][:, None])}
 
     def step(self, u: Tensor) -> Tensor:
         """The frames (B,C,*grid) after buffers u (B,T,C,*grid)."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, mean_frame_error
 from pdejepa.baselines.blocks.fourier_layers import SpectralConv, unit_coordinates
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
@@ -83,7 +83,7 @@ class Fno(Baseline):
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         seen, after = batch["u"].split((self.config.history, self.config.rolled), 1)
-        return {"loss": relative_l2(march(self.step, seen, self.config.history, self.config.rolled), after)}
+        return {"loss": mean_frame_error(march(self.step, seen, self.config.history, self.config.rolled), after)}
 
     def step(self, u: Tensor) -> Tensor:
         """The frame (B,C,*grid) after the frames u (B,H,C,*grid)."""

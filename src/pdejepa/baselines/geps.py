@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2
+from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, mean_frame_error
 from pdejepa.baselines.blocks.fit_code import fit_code
 from pdejepa.baselines.blocks.hypernetworks import Code, Codes, Coding, FourierNet, FourierShape
 from pdejepa.baselines.task import Task
@@ -82,7 +82,7 @@ class Geps(Baseline):
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         u, code = batch["u"], Code(self.codes(batch["environment"]))
         u_hat = march(lambda history: self.step(history[:, -1], code), u[:, :1], 1, u.shape[1] - 1)
-        return {"loss": relative_l2(u_hat, u[:, 1:])}
+        return {"loss": mean_frame_error(u_hat, u[:, 1:])}
 
     def step(self, u: Tensor, code: Code) -> Tensor:
         """The frames (B,C,*grid) after u under codes (B,d)."""

@@ -30,7 +30,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.baseline import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, mean_frame_error
 from pdejepa.baselines.blocks.autoencoder import AxisAttention, Down, FullAttention, ResBlock, Up, conv, per_frame
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
@@ -217,7 +217,7 @@ class Lns(Baseline):
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         u = batch["u"]
         if stage == "autoencode":
-            return {"loss": relative_l2(self._decoded(self._encoded(u)), u, AT_REST)}
+            return {"loss": mean_frame_error(self._decoded(self._encoded(u)), u, AT_REST)}
         with torch.no_grad():
             z = self._encoded(u)  # (B,1+K,D,*sites)
         z_hat = self.rolled(z[:, 0], self.standardised(batch["xi"]), z.shape[1] - 1)

@@ -28,7 +28,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
+from pdejepa.baselines.baseline import (
+    BUDGETS,
+    Baseline,
+    Recipe,
+    StageRecipe,
+    Window,
+    march,
+    mean_frame_error,
+    with_lead,
+)
 from pdejepa.baselines.blocks.fourier_layers import SpectralConv, unit_coordinates
 from pdejepa.baselines.blocks.masked import MaskedDecoder, MaskedEncoder, Positions
 from pdejepa.baselines.blocks.tokens import BlockConfig, Tubelets, choose, init_tokens, pick
@@ -168,7 +177,7 @@ class MaePde(Baseline):
         u = batch["u"]
         if stage == FORECAST:
             start = u[:, :-1] if u.shape[1] == self.config.history + 1 else self._pushed(u, batch["frame"])
-            return {"loss": relative_l2(self.step(start)[:, None], u[:, -1:])}
+            return {"loss": mean_frame_error(self.step(start)[:, None], u[:, -1:])}
         x = self.cut.split(u)  # (B,n,V)
         seen, masked = choose(batch["noise"], self.n_seen)
         return {"loss": nn.functional.mse_loss(self.decoder(self.encoder(x, seen), seen, masked), pick(x, masked))}

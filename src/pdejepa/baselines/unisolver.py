@@ -28,7 +28,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import BUDGETS, Baseline, Recipe, StageRecipe, Window, march, relative_l2, with_lead
+from pdejepa.baselines.baseline import (
+    BUDGETS,
+    Baseline,
+    Recipe,
+    StageRecipe,
+    Window,
+    march,
+    mean_frame_error,
+    with_lead,
+)
 from pdejepa.baselines.blocks.tokens import BlockConfig, Modulation, TokenBlock, init_tokens, modulate
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
@@ -129,7 +138,7 @@ class UniSolver(Baseline):
         history = self.config.history
         state = self.adapt(xi=batch["xi"])
         u_hat = self.step(batch["u"][:, :history], state, batch["frame"] + history - 1)
-        return {"loss": relative_l2(u_hat[:, None], batch["u"][:, history:])}
+        return {"loss": mean_frame_error(u_hat[:, None], batch["u"][:, history:])}
 
     def step(self, u: Tensor, state: State, frame: Tensor) -> Tensor:
         """The frame (B,C,*grid) after the frames u (B,H,C,*grid), the last of which has the number `frame` (B,)."""

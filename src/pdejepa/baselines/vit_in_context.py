@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe, Window, mean_frame_error
 from pdejepa.baselines.blocks.frame_vit import FrameVit, FrameVitConfig, sizes, training
 from pdejepa.baselines.task import Task
 from pdejepa.forecast.interface import Card, State
@@ -87,7 +87,7 @@ class VitInContext(Baseline):
         told = self.trunk.frames(x[:, :m]).unflatten(1, (support.shape[1], -1))  # (B,K,T/every,C,*grid)
         u_hat = torch.cat((told[:, :, :-1].flatten(1, 2), self.trunk.frames(x[:, m:])), 1)
         after = torch.cat((support[:, :, every::every].flatten(1, 2), u[:, 1:]), 1)
-        return {"loss": relative_l2(u_hat, after)}
+        return {"loss": mean_frame_error(u_hat, after)}
 
     def context(self, support: Tensor) -> Tensor:
         """Tokens (B,m,w) of the trajectories (B,K,T,C,*grid)."""

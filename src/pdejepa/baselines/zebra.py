@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pdejepa.baselines.baseline import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, relative_l2
+from pdejepa.baselines.baseline import AT_REST, BUDGETS, Baseline, Recipe, StageRecipe, Window, mean_frame_error
 from pdejepa.baselines.blocks.autoencoder import ResBlock, Up, conv, in_parts, working_grid
 from pdejepa.baselines.blocks.language_model import LanguageModel
 from pdejepa.baselines.task import Task
@@ -245,7 +245,7 @@ class Zebra(Baseline):
             quantised, commitment = self.quantiser.learn(z, int(batch["seed"]))
         else:  # a score: it leaves the book alone and judges the fields only
             quantised, commitment = self.quantiser(z), z.new_zeros(())
-        error = relative_l2(self._fields(quantised).unflatten(0, u.shape[:2]), u, AT_REST)
+        error = mean_frame_error(self._fields(quantised).unflatten(0, u.shape[:2]), u, AT_REST)
         return {"loss": error + COMMITMENT * commitment, "error": error, "commitment": commitment}
 
     def _language_loss(self, batch: Batch) -> dict[str, Tensor]:

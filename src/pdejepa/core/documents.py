@@ -1,4 +1,4 @@
-"""Tables as text, and texts that commands write into documents, between two marks.
+"""Texts that commands write into documents, between two marks.  All commands and scripts have the same marks.
 
 <!-- results -->
 | system | test | ...
@@ -7,10 +7,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import write_text
+
+END = re.compile(r"<!-- end (.+) -->")
 
 
 def write_between(path: Path, name: str, text: str) -> bool:
@@ -40,3 +43,12 @@ def find_marks(path: Path, name: str) -> tuple[list[str], int, int]:
     if len(begin) != 1 or len(end) != 1 or begin[0] > end[0]:
         raise DataError(f"{path} has not exactly one pair of marks; {wanted}")
     return lines, begin[0], end[0]
+
+
+def marked_names(path: Path) -> list[str]:
+    """The names of all pairs of marks of a document; DataError if it cannot be read."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as text ({error}).") from None
+    return [match[1] for line in text.splitlines() if (match := END.fullmatch(line.strip()))]

@@ -1,8 +1,11 @@
-"""Numbers and tables as text for people: sizes, errors, columns on a terminal, Markdown."""
+"""Numbers as text for people, and text from files without meaning for a terminal, Markdown or HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import html
+import math
+
+MAX_TEXT = 2_000  # letters of one text from a file on a page
 
 
 def human_bytes(n_bytes: float) -> str:
@@ -16,42 +19,38 @@ def human_bytes(n_bytes: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    """An error for people: `3.42%`; `-` if it is not known."""
-    if value is None:
+    """An error for people: `3.42%`; `-` if it is not known or NaN."""
+    if value is None or math.isnan(value):
         return "-"
     return f"{100 * value:.3g}%" if value < 9.99 else f"{100 * value:,.0f}%"
 
 
-def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a terminal."""
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+def duration(seconds: float | None) -> str:
+    """`2.7 s`, `5 min 0 s`, `1 h 12 min`; `-` if it is not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def fitted(
-    head: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], width: int
-) -> tuple[str, list[str]]:
-    """The same in lines of at most `width` letters, and what it lacks for that: of the `spare` columns the first."""
-    left_out: list[str] = []
-    while max(map(len, (table := _without(left_out, head, rows)).splitlines())) > width and len(left_out) < len(spare):
-        left_out.append(spare[len(left_out)])
-    return table, left_out
+def printable(text: str) -> str:
+    """The letters of a text that print: no line ends, no commands to a terminal."""
+    return text if text.isprintable() else "".join(letter for letter in text if letter.isprintable())
 
 
-def _without(names: Sequence[str], head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    kept = [i for i, name in enumerate(head) if name not in names]
-    return aligned([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same as Markdown; what came from a file is nothing but text."""
-    lines = [[escaped(cell) for cell in head], ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def escaped(text: str) -> str:
+def escaped_markdown(text: str) -> str:
     """Text without meaning for Markdown or HTML."""
+    text = printable(text)
     for letter, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("*", "\\*")):
         text = text.replace(letter, safe)
     return text
+
+
+def escaped_html(text: str, limit: int = MAX_TEXT) -> str:
+    """Text without meaning for HTML, cut if it is endless; what UTF-8 cannot hold becomes a question mark."""
+    text = text if len(text) <= limit else f"{text[:limit]}..."
+    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))

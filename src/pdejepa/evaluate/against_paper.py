@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from pdejepa.evaluate.evaluations import Evaluation
 from pdejepa.evaluate.published import PUBLISHED, ROWS, Published, metric_of
-from pdejepa.evaluate.records import Record
 from pdejepa.systems import NAMES, System, get
 
 TEST, OOD = "test", "ood"
+MAX_DEVICE = 60  # letters of a device's name that are shown
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Row:
     """The records of one kind; none for a system without any."""
 
     system: System
-    records: tuple[Record, ...] = ()
+    records: tuple[Evaluation, ...] = ()
 
     @property
     def published(self) -> Published | None:
@@ -94,7 +95,7 @@ class Row:
 
     @property
     def n_unstable(self) -> int:
-        return sum(found.n_unstable for record in self.records for found in record.errors.values())
+        return sum(found.n_unstable or 0 for record in self.records for found in record.errors.values())
 
     @property
     def shortfall(self) -> str:
@@ -107,15 +108,15 @@ class Row:
 
     @property
     def seconds(self) -> Spread | None:
-        return _spread(record.seconds for record in self.records)
+        return _spread(record.seconds.get("total") for record in self.records)
 
     @property
     def weights_bytes(self) -> int | None:
-        return max((r.weights_bytes for r in self.records if r.weights_bytes is not None), default=None)
+        return max((r.weights_bytes for r in self.records), default=0) or None  # 0: not known
 
     @property
     def device(self) -> str:
-        return ", ".join(dict.fromkeys(record.device for record in self.records if record.device))
+        return ", ".join(dict.fromkeys(record.device[:MAX_DEVICE] for record in self.records if record.device))
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ def target_of(published: Published | None, split: str) -> float | None:
     return None if published is None else {TEST: published.id, OOD: published.ood}.get(split)
 
 
-def make_rows(records: Iterable[Record], recipe: str) -> list[Row]:
+def make_rows(records: Iterable[Evaluation], recipe: str) -> list[Row]:
     """The rows of one recipe in the order of the systems; a system without records has one that says so."""
-    kinds: dict[tuple[object, ...], list[Record]] = {}
+    kinds: dict[tuple[object, ...], list[Evaluation]] = {}
     for record in records:
         if record.recipe == recipe:
             kinds.setdefault(record.kind, []).append(record)
@@ -195,7 +196,7 @@ def row_to_plain(row: Row) -> dict[str, Any]:
         "observed_frames": one.observed_frames if one else None,
         "data": (one.source or "generated") if one else None,
         "seeds": list(row.seeds),
-        "records": [record.name for record in row.records],
+        "records": [record.file for record in row.records],
         "metric": metric_of(row.system.name),
         "test": asdict(test) if test else None,
         "published": target_of(published, TEST),

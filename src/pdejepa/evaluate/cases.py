@@ -25,6 +25,8 @@ from pdejepa.core.errors import DataError, UsageError
 from pdejepa.data.well.inspector import refuse_unreadable
 from pdejepa.data.well.reader import Dataset
 from pdejepa.draw.trajectory import Trajectory
+from pdejepa.evaluate import metrics
+from pdejepa.forecast.forecaster import Forecast
 from pdejepa.systems import System
 
 
@@ -83,6 +85,29 @@ class Case:
             index=self.index,
             system_name=self.system.name,
         )
+
+
+@dataclass(frozen=True)
+class ForecastErrors:
+    """Relative L2 errors of one forecast; NaN where it or the truth is not finite.
+
+    forecast: over all forecast frames      last: in the last one
+    repeat: of the last observed frame, repeated
+    """
+
+    forecast: float
+    last: float
+    repeat: float
+
+
+def forecast_errors(result: Forecast, truth: Truth) -> ForecastErrors:
+    """Errors of the first row of a forecast against frames of the solver at the same times."""
+    fields, first = truth.fields[None].to(result.fields.device), result.n_observed
+    return ForecastErrors(
+        forecast=float(metrics.rel_l2(result.fields, fields, first)[0]),
+        last=float(metrics.last_frame(result.fields, fields)[0]),
+        repeat=float(metrics.rel_l2(metrics.repeat_first(fields, first), fields, first)[0]),
+    )
 
 
 def find_case(source: str, system: System, changes: Mapping[str, float], device: str | torch.device = "cpu") -> Case:

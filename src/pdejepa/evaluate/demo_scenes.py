@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from pdejepa.evaluate.cases import Case, Truth, find_case
-from pdejepa.evaluate.comparison import Comparison, compare
+from pdejepa.evaluate.cases import Case, ForecastErrors, Truth, find_case, forecast_errors
 from pdejepa.forecast.forecaster import Forecast, Forecaster
 from pdejepa.forecast.support import FORCING, Support, judge
 from pdejepa.systems import System
@@ -43,7 +42,7 @@ class Shown:
     scene: Scene
     result: Forecast
     truth: Truth
-    errors: Comparison
+    errors: ForecastErrors
     forecast_seconds: float
     solver_seconds: float
     is_solved_once: bool  # whether the solver's time is that of its first call
@@ -105,7 +104,7 @@ def show(forecaster: Forecaster, scene: Scene) -> Shown:
         scene=scene,
         result=result,
         truth=truth,
-        errors=compare(result, truth),
+        errors=forecast_errors(result, truth),
         forecast_seconds=median(one.seconds for one in results[1:]),
         solver_seconds=median(seconds),
         is_solved_once=is_solved_once,

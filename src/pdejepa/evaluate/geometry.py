@@ -10,18 +10,21 @@ a_t lies between 0 (the change repeats itself) and 1 (it is taken back); dividin
 of their sum would double it.  The error of a latent path is the mean absolute difference |measure of the latent path -
 measure of the field's path| over t = 1 .. T-2 and over trajectories.  None of the three depends on the unit of x.
 Where a path stands still, its cosine counts as 0 (90 degrees) and its acceleration as 0.
+`method.losses` has the same angle in float32 with a larger smallest change, as a training logs it at every score; the
+records keep float64, so neither can stand for the other without a change of digits.
 Letters: B trajectories, T frames, C channels, N tokens, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.evaluate.record import Checked
 
 SMALLEST = 1e-12  # a change shorter than this is no change
 
@@ -54,12 +57,24 @@ MEASURES: dict[str, Callable[[Tensor], Tensor]] = {
 Paths = tuple[Tensor, Tensor, Tensor]  # u (B,T,C,*grid) normalised, z and q (B,T,N,D)
 
 
-def compare_geometry(blocks: Iterable[Paths]) -> dict[str, Any]:
-    """Errors of z (before alignment) and q (after) against u, and how far q is from z, over all blocks.
+@dataclass(frozen=True)
+class Geometry(Checked):
+    """Errors of z (before alignment) and q (after) against u over n trajectories.
 
-    {"n", "mean_angle": {"u", "z", "q"}, "angle" "acceleration" "cosine": {"z": error, "q": error},
-     "change": |q - z| / |z| over everything}
+    mean_angle: of "u", "z" and "q"     angle, acceleration, cosine: the errors of "z" and "q"
+    change: |q - z| / |z| over everything
     """
+
+    n: int
+    mean_angle: dict[str, float]
+    angle: dict[str, float]
+    acceleration: dict[str, float]
+    cosine: dict[str, float]
+    change: float
+
+
+def compare_geometry(blocks: Iterable[Paths]) -> Geometry:
+    """The geometry of paths over all blocks."""
     angles: dict[str, list[Tensor]] = {"u": [], "z": [], "q": []}
     errors: dict[tuple[str, str], list[Tensor]] = {}
     squares = torch.zeros(2, dtype=torch.float64)
@@ -75,12 +90,12 @@ def compare_geometry(blocks: Iterable[Paths]) -> dict[str, Any]:
         squares += torch.stack([x.double().square().sum() for x in (q - z, z)]).cpu()
     if n == 0:
         raise DataError("There are no trajectories whose geometry could be compared.")
-    return {
-        "n": n,
-        "mean_angle": {name: float(torch.cat(values).mean()) for name, values in angles.items()},
+    return Geometry(
+        n=n,
+        mean_angle={name: float(torch.cat(values).mean()) for name, values in angles.items()},
         **{m: {name: float(torch.cat(errors[m, name]).mean()) for name in ("z", "q")} for m in MEASURES},
-        "change": float((squares[0] / squares[1]).sqrt()),
-    }
+        change=float((squares[0] / squares[1]).sqrt()),
+    )
 
 
 def _changes(x: Tensor) -> Tensor:

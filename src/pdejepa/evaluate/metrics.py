@@ -4,6 +4,10 @@
     rel_l2_b = mean_c e_bc                                        channels count alike, whatever their units
     rel_l2_joint_b = the same quotient with both sums over the channels too
 
+Others that are relative L2 errors, on purpose: `operators.norms.relative_error` (float32, of each channel, for losses
+and scores of trainings), `baselines.baseline.mean_frame_error` (of single frames, a loss), `systems.base.relative_l2`
+(of whole rows, all channels together, for solvers), `latent_error` of the ablation (the same of latents).
+
 A channel whose true values are all zero has no relative error and is left out of the mean over channels (u_t of
 Wave-2D in its first frame, for example).  A trajectory without any such channel gets NaN, and so does every
 trajectory whose forecast holds NaN.

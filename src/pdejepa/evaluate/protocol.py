@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.core.text import printable
 from pdejepa.data.source import Generated, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
+from pdejepa.evaluate.record import SplitErrors
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.systems import System
 
@@ -36,7 +38,7 @@ def evaluate(
     n: int | None = None,
     observed: int | None = None,
     report: Callable[[int], None] | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, SplitErrors]:
     """{split: errors} over the first n trajectories of each split (default: all that the training's size has).
 
     observed: frames given to the model, if other than its history (2 is allowed for second-order systems).
@@ -50,7 +52,7 @@ def evaluate(
             if report:
                 report(len(fields))
         joined = {key: torch.cat([table[key] for table in tables]) for key in tables[0]}
-        found[split] = {**_summary(joined, system.fields), "source": "generated" if data is None else str(data.root)}
+        found[split] = _summary(joined, system.fields, "generated" if data is None else printable(str(data.root)))
     return found
 
 
@@ -65,7 +67,7 @@ def trajectory_counts(
     return {split: _count(forecaster, data, split, n) for split in splits}
 
 
-def score(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int | None = None) -> dict[str, Any]:
+def score(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int | None = None) -> SplitErrors:
     """The errors over trajectories in memory, fields (B,T,C,*grid) in physical units and xi (B,P)."""
     n_observed = observed or forecaster.surrogate.history
     return _summary(_judge(forecaster, fields, xi, n_observed), forecaster.system.fields)
@@ -133,8 +135,8 @@ def _judge(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int) ->
     return {key: value.cpu() for key, value in table.items()}
 
 
-def _summary(table: dict[str, Tensor], names: Sequence[str]) -> dict[str, Any]:
-    """Means over all trajectories, as plain numbers; None where there is nothing to average.
+def _summary(table: dict[str, Tensor], names: Sequence[str], source: str = "generated") -> SplitErrors:
+    """Means over all trajectories; None where there is nothing to average.
 
     A trajectory whose forecast became unstable counts as an error of UNSTABLE: leaving it out would make a model look
     better the more often it fails.
@@ -142,19 +144,20 @@ def _summary(table: dict[str, Tensor], names: Sequence[str]) -> dict[str, Any]:
     stable = table["is_stable"]
     good = {key: _with_failures(values, stable) for key, values in table.items()}
     channels, frames = good["per_channel"].nanmean(0), good["per_frame"].nanmean(0)  # NaN if no row is left
-    return {
-        "rel_l2": _number(good["rel_l2"].nanmean()),
-        "rel_l2_all_frames": _number(good["rel_l2_all_frames"].nanmean()),
-        "rel_l2_joint": _number(good["rel_l2_joint"].nanmean()),
-        "median": _number(good["rel_l2"].nanquantile(0.5)) if len(good["rel_l2"]) else None,
-        "last_frame": _number(good["last_frame"].nanmean()),
-        "per_channel": {name: _number(value) for name, value in zip(names, channels.tolist(), strict=True)},
-        "per_frame": [_number(value) for value in frames.tolist()],
-        "repeat_first": _number(table["repeat_first"].nanmean()),
-        "n": len(stable),
-        "n_unstable": int((~stable).sum()),
-        "trajectories": [_number(value) for value in table["rel_l2"].tolist()],
-    }
+    return SplitErrors(
+        rel_l2=_number(good["rel_l2"].nanmean()),
+        rel_l2_all_frames=_number(good["rel_l2_all_frames"].nanmean()),
+        rel_l2_joint=_number(good["rel_l2_joint"].nanmean()),
+        median=_number(good["rel_l2"].nanquantile(0.5)) if len(good["rel_l2"]) else None,
+        last_frame=_number(good["last_frame"].nanmean()),
+        per_channel={name: _number(value) for name, value in zip(names, channels.tolist(), strict=True)},
+        per_frame=tuple(map(_number, frames.tolist())),
+        repeat_first=_number(table["repeat_first"].nanmean()),
+        n=len(stable),
+        n_unstable=int((~stable).sum()),
+        trajectories=tuple(map(_number, table["rel_l2"].tolist())),
+        source=source,
+    )
 
 
 def _with_failures(values: Tensor, stable: Tensor) -> Tensor:

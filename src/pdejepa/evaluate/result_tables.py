@@ -1,10 +1,11 @@
-"""The board of results as text, for a terminal and as Markdown: cells, and sentences about what is met and missed."""
+"""Our errors beside the published ones as a table: one line per row of `against_paper`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pdejepa.core.text import aligned, escaped, human_bytes, markdown_table
+from pdejepa.core.tables import Table
+from pdejepa.core.text import human_bytes
 from pdejepa.evaluate.against_paper import OOD, TEST, Row, Spread, Target
 from pdejepa.evaluate.published import metric_of
 from pdejepa.systems import get
@@ -22,8 +23,14 @@ HEAD = (
     "weights",
     "device",
 )
+SPARE = ("device", "weights", "seconds", "best other solver", "published ood")
 JOINT = "joint"
 OWN = "our split"
+
+
+def results_table(rows: Sequence[Row], targets: Sequence[Target]) -> Table:
+    """All rows; the notes say which published numbers are met, and what the words in the table mean."""
+    return Table(HEAD, [cells(row) for row in rows], notes(rows, targets), spare=SPARE)
 
 
 # ---- cells -----------------------------------------------------------------------------------------------------
@@ -63,70 +70,34 @@ def _ood(row: Row) -> str:
     return "; ".join(told) or "-"
 
 
-# ---- sentences -------------------------------------------------------------------------------------------------
-def verdicts(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
-    """Which published numbers are met, which are missed and by how much, and what the words in the table mean."""
-    met = [_told(target) for target in targets if target.is_met]
-    missed = [_told(target) for target in targets if target.ratio is not None and not target.is_met]
-    unknown = [_name(target) for target in targets if target.has_records and target.ratio is None]
-    absent = list(dict.fromkeys(row.system.title for row in rows if not row.records))
-    lines = [f"Published numbers met: {len(met)} of {len(targets)}{_listed(met)}."]
-    if missed:
-        lines.append(f"Missed: {'; '.join(missed)}.")
-    if unknown:
-        lines.append(f"Not measured: {', '.join(unknown)}.")
-    if absent:
-        lines.append(f"No record: {', '.join(absent)}.")
-    return [*lines, _legend(rows)]
+# ---- notes -----------------------------------------------------------------------------------------------------
+def notes(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
+    """Which published numbers are met, and the legend."""
+    kinds = {
+        f"Published numbers met: {sum(target.is_met for target in targets)} of {len(targets)}": (),
+        "Missed": map(_name, (t for t in targets if t.ratio is not None and not t.is_met)),
+        "Not measured": map(_name, (t for t in targets if t.has_records and t.ratio is None)),
+        "No record": dict.fromkeys(row.system.title for row in rows if not row.records),
+    }
+    said = [_sentence(words, names) for words, names in kinds.items()]
+    return [" ".join(sentence for sentence in said if sentence), _legend(rows)]
 
 
-def _told(target: Target) -> str:
-    """`Combined test 0.0057 against 0.0074, 24% below (polished)`."""
-    row, ratio = target.row, target.ratio
-    assert row is not None
-    assert ratio is not None
-    found = row.error(target.split)
-    assert found is not None
-    share = f"{100 * abs(ratio - 1):.2g}% {'above' if ratio > 1 else 'below'} it"
-    distance = f"{ratio:.2f} times as large" if ratio >= 2 else share
-    digits = 4 if target.split == TEST else 3
-    by = row.what if target.is_met else row.kind  # who claims to have met a number says on how many trajectories
-    return f"{_name(target)} {found.mean:.4f} against {target.value:.{digits}f}, {distance} ({by})"
+def _sentence(words: str, names: Iterable[str]) -> str:
+    """`Missed: Heat test, Burgers test.`; nothing where there are no names, but for a sentence that needs none."""
+    listed = ", ".join(names)
+    return f"{words}: {listed}." if listed else f"{words}." if ":" in words else ""
 
 
 def _name(target: Target) -> str:
     return f"{get(target.published.system).title} {target.split}"
 
 
-def _listed(texts: Sequence[str]) -> str:
-    return f": {'; '.join(texts)}" if texts else ""
-
-
 def _legend(rows: Sequence[Row]) -> str:
     """What stands in the table; words that do not occur are not explained."""
-    parts = [
-        "Errors are relative L2 over all forecast frames, mean over trajectories and, with several seeds, over seeds "
-        "(smallest-largest)."
-    ]
+    parts = ["Relative L2 over all forecast frames, mean over trajectories and seeds (smallest-largest)."]
     if any(metric_of(row.system.name) == "rel_l2_joint" for row in rows):
         parts.append(f"{JOINT}: one norm over all channels.")
     if any(row.is_ours(split) for row in rows for split in row.splits):
-        parts.append(f"{OWN}: out-of-distribution data of our own, which the paper does not have.")
-    parts.append(
-        "Published: the PDE-JEPA paper, for the systems that are compared with it; best other solver: in distribution, "
-        "from the same paper."
-    )
-    return " ".join(parts)
-
-
-# ---- text ------------------------------------------------------------------------------------------------------
-def plain_text(rows: Sequence[Row]) -> str:
-    """The table with aligned columns."""
-    return aligned(HEAD, [cells(row) for row in rows])
-
-
-def markdown(rows: Sequence[Row], targets: Sequence[Target], command: str) -> str:
-    """The table and the sentences as Markdown; `command` is what makes them."""
-    table = markdown_table(HEAD, [cells(row) for row in rows])
-    sentences = "\n".join(f"- {escaped(line)}" for line in verdicts(rows, targets))
-    return f"{table}\n\n{sentences}\n- Written by `{command}`."
+        parts.append(f"{OWN}: not in the paper.")
+    return " ".join((*parts, "published, best other solver: the PDE-JEPA paper."))

@@ -13,6 +13,7 @@ from pdejepa.core import yaml_subset
 from pdejepa.core.config import to_dict
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.run_folder import STAGES
+from pdejepa.core.tables import Code, Table
 from pdejepa.core.text import human_bytes, percent
 from pdejepa.method import recipes
 from pdejepa.method.config import load_stored
@@ -81,10 +82,10 @@ def _use(problem: Problem, details: dict[str, Any]) -> str:
 
 def _parameters(details: dict[str, Any]) -> str:
     rows = [
-        (f"`{name}`", told["symbol"], told["unit"], told["meaning"], "[{:.6g}, {:.6g}]".format(*told["train"]))
+        (Code(name), told["symbol"], told["unit"], told["meaning"], "[{:.6g}, {:.6g}]".format(*told["train"]))
         for name, told in details["parameters"].items()
     ]
-    return f"## Parameters\n\n{_table(('name', 'symbol', 'unit', 'meaning', 'training range'), rows)}"
+    return f"## Parameters\n\n{Table(('name', 'symbol', 'unit', 'meaning', 'training range'), rows).markdown()}"
 
 
 def _training(details: dict[str, Any], is_rounded: bool) -> str:
@@ -105,8 +106,8 @@ def _training(details: dict[str, Any], is_rounded: bool) -> str:
     if is_rounded:
         text += " Weights of field and decoder are stored rounded to bfloat16, as the products of training saw them."
     if seconds:
-        table = _table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
-        text += f"\n\nSeconds of each part:\n\n{table}"
+        table = Table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
+        text += f"\n\nSeconds of each part:\n\n{table.markdown()}"
     return text
 
 
@@ -199,14 +200,14 @@ def _errors(problem: Problem, details: dict[str, Any]) -> str:
     heads["repeat_first"] = "repeating the first frame"
     head, keys = ("split", "kind", "trajectories", *heads.values()), tuple(heads)
     rows = [
-        (f"`{name}`", _kind(name), _count(found), *(percent(found.get(key)) for key in keys))
+        (Code(name), _kind(name), _count(found), *(percent(found.get(key)) for key in keys))
         for name, found in details["errors"].items()
     ]
     note = (
         "Relative L2 over all forecast frames and points in physical units, mean over channels, then over "
         "trajectories. An unstable forecast counts as an error of 100 %."
     )
-    return f"## Errors\n\n{_table(head, rows)}\n\n{note}"
+    return f"## Errors\n\n{Table(head, rows).markdown()}\n\n{note}"
 
 
 def _limits(problem: Problem, details: dict[str, Any]) -> str:
@@ -254,8 +255,3 @@ def _commit(name: str) -> str:
 
 def _hash(digest: str) -> str:
     return f" (hash {digest[:16]}...)" if digest else ""
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

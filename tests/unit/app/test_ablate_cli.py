@@ -33,7 +33,7 @@ def test_from_training_to_document(tmp_path: Path, capsys: Printed) -> None:
     assert f"Recorded in {out / 'ablate.json'}" in text
     assert set(json.loads((out / "ablate.json").read_text())["runs"]) == {"physics", "no-anchor"}
 
-    page.write_text("<!-- ablate: advection-tiny -->\n<!-- end -->\n")
+    page.write_text("<!-- ablate: advection-tiny -->\n<!-- end ablate: advection-tiny -->\n")
     assert main(["ablate", "--report", str(out), "--write", str(page)]) == 0
     told = capsys.readouterr().out
     assert told.split("\n\nWritten to")[0] in text  # the same tables
@@ -53,7 +53,7 @@ def test_reports_of_several_records(tmp_path: Path, capsys: Printed) -> None:
     assert main(["ablate", "--report", *map(str, files)]) == 0
     text = capsys.readouterr().out
     assert text.index("Vorticity, recipe fast") < text.index("Heat, recipe fast")
-    assert text.count("Holds: each added part lowers every error") == 2
+    assert text.count("+ structured field (physics)") == 2
 
 
 @pytest.mark.parametrize(

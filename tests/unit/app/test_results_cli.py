@@ -32,8 +32,7 @@ def test_the_table(folder: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatc
     table = [line.split() for line in out.splitlines() if line.startswith("Combined equation")]
     assert ["1.31" in words for words in table] == [True, False]
     assert ["0.77" in words for words in table] == [False, True]
-    assert "Published numbers met: 1 of 8: Combined equation test 0.0057" in out
-    assert "Missed: Combined equation ood 0.0293 against 0.008, 3.66 times as large (polished)." in out
+    assert "Published numbers met: 1 of 8. Missed: Combined equation ood. No record: Advection" in out
     assert "Records of other recipes, shown with --recipe: tiny (1)." in out
     assert err == "Skipped: generate-cpu.json (no record of an evaluation).\n"
 
@@ -52,17 +51,18 @@ def test_many_files_that_are_no_records_are_not_all_named(folder: Path, capsys: 
 def test_another_recipe_and_folder(folder: Path, capsys: Printed) -> None:
     assert main(["results", str(folder), "--recipe", "tiny"]) == 0
     out = capsys.readouterr().out
-    assert "Missed: Heat test 0.0500 against 0.0274, 82% above it (four stages)." in out
+    assert "Missed: Heat test." in out
     assert "fast (2)" in out
 
 
 def test_in_a_terminal(folder: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["results", str(folder)]) == 0
-    out = capsys.readouterr().out
-    assert "best other solver" in out
-    assert "Published numbers met: 1 of 8" in out
+    for columns, is_wide in (("200", True), ("80", False)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["results", str(folder)]) == 0
+        out = capsys.readouterr().out
+        assert ("best other solver " in out) == is_wide
+        assert "Published numbers met: 1 of 8" in out
 
 
 def test_json(folder: Path, capsys: Printed) -> None:

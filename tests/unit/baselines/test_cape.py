@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pdejepa import systems
-from pdejepa.baselines.baseline import relative_l2
+from pdejepa.baselines.baseline import mean_frame_error
 from pdejepa.baselines.cape import Cape, free_frames, spans_a_decade
 from tests.unit.baselines.token_solvers import count, on_meta, parameters, rough, shaken, task_of
 
@@ -79,7 +79,7 @@ def test_from_true_frames_first_and_from_forecasts_last() -> None:
         rolled.append(solver.step(rolled[-1][0], gains))
     for share, frames in ((0.0, single), (1.0, rolled)):
         parts = solver.loss("fit", batch(share))
-        error, early = (relative_l2(torch.stack([f[k] for f in frames], 1), u[:, 1:]) for k in (0, 1))
+        error, early = (mean_frame_error(torch.stack([f[k] for f in frames], 1), u[:, 1:]) for k in (0, 1))
         torch.testing.assert_close(parts["frames"], error)
         torch.testing.assert_close(parts["loss"], error + 5.7e-5 * early)
 
@@ -90,7 +90,7 @@ def test_noise_is_read_but_not_a_target() -> None:
     u, gains = batch(0.0)["u"], solver.adapt(xi=batch(0.0)["xi"])["gains"]
     frames = [solver.step(u[:, t] + 0.2, gains)[0] for t in range(3)]
     torch.testing.assert_close(
-        solver.loss("fit", batch(0.0, noise=2.0))["frames"], relative_l2(torch.stack(frames, 1), u[:, 1:])
+        solver.loss("fit", batch(0.0, noise=2.0))["frames"], mean_frame_error(torch.stack(frames, 1), u[:, 1:])
     )
 
 

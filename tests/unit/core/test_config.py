@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -228,3 +229,41 @@ def test_arbitrary_files_give_a_config_or_a_config_error(text: str) -> None:
     # What can be read can be written and read again, unless a key is no text (those never pass the loader).
     if isinstance(data, str):
         assert yaml_subset.parse(yaml_subset.dump(data)) == data
+
+
+# ---- dataclasses inside lists and free dictionaries ----------------------------------------------------------------
+@dataclass(frozen=True)
+class Part:
+    n: int
+    words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise ConfigError(f"n must be 0 or more, got {self.n}")
+
+
+@dataclass(frozen=True)
+class Whole:
+    parts: dict[str, Part]
+    listed: tuple[Part, ...] = ()
+
+
+def test_dataclasses_in_lists_and_dictionaries() -> None:
+    found = load_config(Whole, defaults={"parts": {"a": {"n": 1, "words": ["x"]}}, "listed": [{"n": 2}]})
+    assert found == Whole({"a": Part(1, ("x",))}, (Part(2),))
+    assert load_config(Whole, defaults=to_dict(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"n": "1"}, "key 'a' key n must be an integer"),
+        ({"n": 1, "word": []}, "key 'a' has an unknown key word"),
+        ({"words": []}, "key 'a' lacks the key n"),
+        ({"n": -1}, "key 'a' cannot be used: n must be 0 or more, got -1"),
+        (3, "key 'a' must be a group of keys"),
+    ],
+)
+def test_what_is_wrong_inside_is_said(part: object, why: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        load_config(Whole, defaults={"parts": {"a": part}})

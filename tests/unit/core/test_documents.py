@@ -1,4 +1,4 @@
-"""Tables as text, and texts between marks."""
+"""Texts between marks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pdejepa.core.documents import write_between
+from pdejepa.core.documents import marked_names, write_between
 from pdejepa.core.errors import DataError
-from pdejepa.core.text import aligned, fitted, markdown_table
 
 MARKED = "before\n<!-- x -->\nold\n<!-- end x -->\nafter\n"
-
-
-def test_tables() -> None:
-    assert aligned(("a", "long"), [("1", "2"), ("333", "")]) == "a    long\n1    2\n333"
-    assert markdown_table(("a", "b"), [("x|y", "<b>")]) == "| a | b |\n| --- | --- |\n| x\\|y | &lt;b> |"
-
-
-def test_tables_for_narrow_terminals() -> None:
-    head, rows = ("a", "long", "b"), [("1", "2", "3"), ("333", "", "4")]
-    assert fitted(head, rows, ("long", "b"), 12) == (aligned(head, rows), [])
-    assert fitted(head, rows, ("long", "b"), 11) == (aligned(("a", "b"), [("1", "3"), ("333", "4")]), ["long"])
-    assert fitted(head, rows, ("long", "b"), 1) == ("a\n1\n333", ["long", "b"])  # what is left may be too wide
 
 
 def test_only_what_stands_between_the_marks_changes(tmp_path: Path) -> None:
@@ -55,3 +42,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.md").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not UTF-8"):
         write_between(tmp_path / "b.md", "x", "new")
+
+
+def test_names_of_marks(tmp_path: Path) -> None:
+    (tmp_path / "d.md").write_text(f"{MARKED}<!-- table: a.json b*.json -->\n  <!-- end table: a.json b*.json -->\n")
+    assert marked_names(tmp_path / "d.md") == ["x", "table: a.json b*.json"]
+    with pytest.raises(DataError, match="cannot be read as text"):
+        marked_names(tmp_path / "no.md")

@@ -14,11 +14,11 @@ from pdejepa.core.errors import DataError, UsageError
 from pdejepa.draw.error_curves import draw_errors, error_picture
 from pdejepa.evaluate.against_paper import make_rows
 from pdejepa.evaluate.errors_over_time import error_panels
-from pdejepa.evaluate.records import Record
+from pdejepa.evaluate.evaluations import Evaluation
 from tests.unit.evaluate.made import record
 
 
-def without_frames(base: Record) -> Record:
+def without_frames(base: Evaluation) -> Evaluation:
     return replace(base, errors={split: replace(found, per_frame=()) for split, found in base.errors.items()})
 
 

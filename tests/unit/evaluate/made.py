@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pdejepa import systems
-from pdejepa.evaluate.records import Record, parse_record
-from pdejepa.evaluate.results import result_name
+from pdejepa.evaluate.evaluations import Evaluation, parse_evaluation
 
 
 def plain(system: str = "combined", errors: dict[str, float] | None = None, **changes: Any) -> dict[str, Any]:
@@ -43,12 +43,12 @@ def plain(system: str = "combined", errors: dict[str, float] | None = None, **ch
     }
 
 
-def record(system: str = "combined", errors: dict[str, float] | None = None, **changes: Any) -> Record:
-    return parse_record("r.json", plain(system, errors, **changes))
+def record(system: str = "combined", errors: dict[str, float] | None = None, **changes: Any) -> Evaluation:
+    return replace(parse_evaluation(plain(system, errors, **changes)), file="r.json")
 
 
 def write(folder: Path, content: dict[str, Any], name: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (name or result_name(content))
+    path = folder / (name or parse_evaluation(content).file_name)
     path.write_text(json.dumps(content))
     return path

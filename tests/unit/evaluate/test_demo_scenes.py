@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pdejepa import systems
+from pdejepa.core.text import percent
 from pdejepa.evaluate import demo_scenes, metrics
-from pdejepa.evaluate.cases import Case, Truth
-from pdejepa.evaluate.comparison import compare, told
+from pdejepa.evaluate.cases import Case, Truth, forecast_errors
 from pdejepa.evaluate.demo_scenes import inside_scene, outside_scene, push, show, support_of
 from tests.unit.forecast import tiny
 
@@ -108,9 +108,9 @@ def test_comparison_by_hand() -> None:
     result = model.forecast(tiny.state(model.system), tiny.middle(model.system), n_frames=2)
     fields = torch.ones(3, 1, 256)
     guess = torch.stack((fields[0], 1.1 * fields[1], 1.3 * fields[2]))[None]
-    errors = compare(replace(result, fields=guess), Truth(fields, 0.0))
+    errors = forecast_errors(replace(result, fields=guess), Truth(fields, 0.0))
     assert errors.forecast == pytest.approx((0.5 * (0.1**2 + 0.3**2)) ** 0.5, rel=1e-5)
     assert errors.last == pytest.approx(0.3, rel=1e-5)
     assert errors.repeat == 0
-    gone = compare(replace(result, fields=guess * torch.nan), Truth(fields, 0.0))
-    assert (told(gone.forecast), told(errors.last)) == ("-", "30%")
+    gone = forecast_errors(replace(result, fields=guess * torch.nan), Truth(fields, 0.0))
+    assert (percent(gone.forecast), percent(errors.last)) == ("-", "30%")

@@ -64,31 +64,31 @@ def test_compare() -> None:
     q = z.clone()
     q[0, 2, 0] = torch.tensor([2.0, 0.0])
     found = compare_geometry([(u, z, q)])
-    assert found["n"] == 1
-    assert found["mean_angle"] == {"u": 0.0, "z": 90.0, "q": 0.0}
-    assert found["angle"] == {"z": 90.0, "q": 0.0}
-    assert found["acceleration"]["z"] == pytest.approx(math.sqrt(2) / 2)
-    assert found["acceleration"]["q"] == 0.0
-    assert found["cosine"] == {"z": 1.0, "q": 0.0}
-    assert found["change"] == pytest.approx(math.sqrt(2 / 3))  # |(1,-1)|^2 = 2; |z|^2 = 1 + 2
+    assert found.n == 1
+    assert found.mean_angle == {"u": 0.0, "z": 90.0, "q": 0.0}
+    assert found.angle == {"z": 90.0, "q": 0.0}
+    assert found.acceleration["z"] == pytest.approx(math.sqrt(2) / 2)
+    assert found.acceleration["q"] == 0.0
+    assert found.cosine == {"z": 1.0, "q": 0.0}
+    assert found.change == pytest.approx(math.sqrt(2 / 3))  # |(1,-1)|^2 = 2; |z|^2 = 1 + 2
 
 
 def test_differences_do_not_cancel() -> None:
     """One trajectory turns too much, the other too little: the means agree, the error is 90 degrees."""
     u, z = torch.cat((STRAIGHT, CORNER)), torch.cat((CORNER, STRAIGHT))
     found = compare_geometry([(u, z, u)])
-    assert found["mean_angle"]["u"] == found["mean_angle"]["z"] == 45.0
-    assert found["angle"] == {"z": 90.0, "q": 0.0}
+    assert found.mean_angle["u"] == found.mean_angle["z"] == 45.0
+    assert found.angle == {"z": 90.0, "q": 0.0}
 
 
 def test_blocks_are_weighted_by_their_rows() -> None:
     u, z, q = (torch.randn((5, 4, 3), generator=torch.Generator().manual_seed(seed)) for seed in range(3))
     whole = compare_geometry([(u, z, q)])
     parts = compare_geometry((u[part], z[part], q[part]) for part in (slice(0, 4), slice(4, 5)))
-    assert parts["n"] == 5
+    assert parts.n == 5
     for name in ("mean_angle", "angle", "acceleration", "cosine"):
-        assert parts[name] == pytest.approx(whole[name])
-    assert parts["change"] == pytest.approx(whole["change"])
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name))
+    assert parts.change == pytest.approx(whole.change)
 
 
 def test_what_is_no_path_is_refused() -> None:

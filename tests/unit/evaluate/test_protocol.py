@@ -14,8 +14,9 @@ import torch
 from pdejepa.core.errors import DataError
 from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics, protocol
+from pdejepa.evaluate.evaluations import make_record
 from pdejepa.evaluate.protocol import evaluate, score
-from pdejepa.evaluate.results import brief_errors, make_result, result_name, result_table, write_result
+from pdejepa.evaluate.record import to_plain
 from tests.unit.forecast import tiny
 
 KEYS = [
@@ -40,27 +41,27 @@ def test_numbers_fit_together() -> None:
     assert sum(seen) == 8
     assert list(found) == ["test", "ood"]
     for split, errors in found.items():
-        assert list(errors) == [*KEYS, "source"]
-        assert errors["source"] == "generated"
-        assert errors["n"] == len(errors["trajectories"]) == 4
-        assert errors["rel_l2"] == pytest.approx(mean(errors["trajectories"]))
-        assert errors["median"] == pytest.approx(median(errors["trajectories"]))
-        assert len(errors["per_frame"]) == 13
-        assert errors["per_frame"][-1] == pytest.approx(errors["last_frame"])
-        assert errors["per_channel"] == {"u": pytest.approx(errors["rel_l2"])}
-        assert errors["rel_l2_joint"] == pytest.approx(errors["rel_l2"])  # one channel
+        assert set(to_plain(errors)) == {*KEYS, "source"}
+        assert errors.source == "generated"
+        assert errors.n == len(errors.trajectories) == 4
+        assert errors.rel_l2 == pytest.approx(mean(errors.trajectories))
+        assert errors.median == pytest.approx(median(errors.trajectories))
+        assert len(errors.per_frame) == 13
+        assert errors.per_frame[-1] == pytest.approx(errors.last_frame)
+        assert errors.per_channel == {"u": pytest.approx(errors.rel_l2)}
+        assert errors.rel_l2_joint == pytest.approx(errors.rel_l2)  # one channel
         made = model.system.generate(split, 4)
         still = metrics.rel_l2(metrics.repeat_first(made.fields), made.fields).mean()
-        assert errors["repeat_first"] == pytest.approx(float(still))
+        assert errors.repeat_first == pytest.approx(float(still))
         result = model.forecast(made.fields[:, 0], made.xi)
-        assert errors["rel_l2"] == pytest.approx(float(metrics.rel_l2(result.fields, made.fields).mean()), rel=1e-4)
+        assert errors.rel_l2 == pytest.approx(float(metrics.rel_l2(result.fields, made.fields).mean()), rel=1e-4)
         every = metrics.rel_l2(result.decoded, made.fields, 0).mean()
-        assert errors["rel_l2_all_frames"] == pytest.approx(float(every), rel=1e-4)
+        assert errors.rel_l2_all_frames == pytest.approx(float(every), rel=1e-4)
 
 
 def test_the_size_of_the_training_decides_how_many() -> None:
     model = tiny.forecaster("advection")
-    assert evaluate(model, ["test"])["test"]["n"] == 10
+    assert evaluate(model, ["test"])["test"].n == 10
     assert protocol.trajectory_counts(model, ["test"], n=500) == {"test": 500}  # generated data know no end
     model.details["size"] = "paper"
     assert protocol.trajectory_counts(model, ["test", "ood"]) == {"test": 120, "ood": 120}
@@ -72,8 +73,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "BLOCK_BYTES", 1.0)
     monkeypatch.setattr(type(model.system), "chunk", (2, 2))
     pieces = evaluate(model, ["test"], n=7)["test"]
-    assert pieces["trajectories"] == pytest.approx(whole["trajectories"], rel=1e-4)
-    assert pieces["rel_l2"] == pytest.approx(whole["rel_l2"], rel=1e-4)
+    assert pieces.trajectories == pytest.approx(whole.trajectories, rel=1e-4)
+    assert pieces.rel_l2 == pytest.approx(whole.rel_l2, rel=1e-4)
 
 
 def test_a_perfect_forecast() -> None:
@@ -82,25 +83,25 @@ def test_a_perfect_forecast() -> None:
     u = tiny.state(model.system, 3)[:, None].expand(-1, 14, -1, -1)
     model.surrogate.decoder.forward = lambda q: ((u[:, :1] - 0.1) / 0.7).expand(-1, q.shape[1], -1, -1)  # type: ignore
     errors = score(model, u.contiguous(), model.system.xi(speed=[0.0, 0.0, 0.0]))
-    assert errors["rel_l2"] == pytest.approx(0.0, abs=1e-6)
-    assert errors["rel_l2_all_frames"] == pytest.approx(0.0, abs=1e-6)
-    assert errors["repeat_first"] == 0.0
+    assert errors.rel_l2 == pytest.approx(0.0, abs=1e-6)
+    assert errors.rel_l2_all_frames == pytest.approx(0.0, abs=1e-6)
+    assert errors.repeat_first == 0.0
 
 
 def test_two_observed_frames() -> None:
     one, two = tiny.forecaster("wave_b"), tiny.forecaster("wave_b", history=2)
     first = evaluate(one, ["test"], n=2)["test"]
-    assert len(first["per_frame"]) == 24
+    assert len(first.per_frame) == 24
     for errors in (evaluate(two, ["test"], n=2)["test"], evaluate(one, ["test"], n=2, observed=2)["test"]):
-        assert len(errors["per_frame"]) == 23
-    assert make_result(one, {}, 2)["observed_frames"] == make_result(two, {})["observed_frames"] == 2
+        assert len(errors.per_frame) == 23
+    assert make_record(one, {}, 2).observed_frames == make_record(two, {}).observed_frames == 2
 
 
 def test_two_channels_with_a_zero_in_the_first_frame() -> None:
     errors = evaluate(tiny.forecaster("wave_2d"), ["ood"], n=2)["ood"]
-    assert list(errors["per_channel"]) == ["u", "u_t"]
-    assert all(math.isfinite(value) for value in errors["per_channel"].values())
-    assert errors["rel_l2"] == pytest.approx(mean(errors["per_channel"].values()))
+    assert list(errors.per_channel) == ["u", "u_t"]
+    assert all(math.isfinite(value) for value in errors.per_channel.values())
+    assert errors.rel_l2 == pytest.approx(mean(errors.per_channel.values()))
 
 
 def test_unstable_rows() -> None:
@@ -108,24 +109,24 @@ def test_unstable_rows() -> None:
     model.surrogate.field.D_heads[0][-1].weight.data.mul_(1e4)  # type: ignore[union-attr,index]
     fields = tiny.state(model.system, 4)[:, None].expand(-1, 14, -1, -1).contiguous()
     errors = score(model, fields, model.system.xi(speed=[0.0, 4.0, 0.0, 4.0]))
-    assert errors["n"] == 4
-    assert errors["n_unstable"] == 2
-    assert [value is None for value in errors["trajectories"]] == [False, True, False, True]
-    counted = [1.0 if value is None else value for value in errors["trajectories"]]  # a failure counts as 100 %
-    assert errors["rel_l2"] == pytest.approx(mean(counted))
+    assert errors.n == 4
+    assert errors.n_unstable == 2
+    assert [value is None for value in errors.trajectories] == [False, True, False, True]
+    counted = [1.0 if value is None else value for value in errors.trajectories]  # a failure counts as 100 %
+    assert errors.rel_l2 == pytest.approx(mean(counted))
     none = score(model, fields[:1], model.system.xi(speed=4.0))
-    assert none["rel_l2"] == 1.0
-    assert none["per_channel"] == {"u": 1.0}
-    assert none["n_unstable"] == 1
-    json.dumps(none, allow_nan=False)
+    assert none.rel_l2 == 1.0
+    assert none.per_channel == {"u": 1.0}
+    assert none.n_unstable == 1
+    json.dumps(to_plain(none), allow_nan=False)
 
 
 def test_a_data_set_gives_the_same(tiny_datasets: Callable[[str], Path]) -> None:
     model = tiny.forecaster("heat")
     with Dataset.open(tiny_datasets("heat")) as data:
         stored = evaluate(model, ["test"], data)["test"]
-        assert stored["n"] == 10
-        assert stored["trajectories"] == evaluate(model, ["test"])["test"]["trajectories"]
+        assert stored.n == 10
+        assert stored.trajectories == evaluate(model, ["test"])["test"].trajectories
         with pytest.raises(DataError, match="test has 10 trajectories; 11 were asked for"):
             evaluate(model, ["test"], data, n=11)
         with pytest.raises(DataError, match="no split 'tset', did you mean 'test'"):
@@ -143,80 +144,3 @@ def test_truth_must_be_finite() -> None:
     fields = torch.full((1, 14, 1, 256), torch.nan)
     with pytest.raises(DataError, match="not finite"):
         score(model, fields, model.system.xi(speed=1.0))
-
-
-# ---- records ---------------------------------------------------------------------------------------------------
-def test_the_record(tmp_path: Path) -> None:
-    model = tiny.forecaster("advection")
-    model.details.update(weights_sha256="abc", weights_bytes=7, data_hash="d", commit="c", torch="2", polish=True)
-    result = make_result(model, evaluate(model, ["test"], n=2))
-    assert list(result) == [
-        "system",
-        "recipe",
-        "variant",
-        "polish",
-        "seed",
-        "observed_frames",
-        "errors",
-        "seconds",
-        "device",
-        "torch",
-        "commit",
-        "data_hash",
-        "weights_sha256",
-        "weights_bytes",
-    ]
-    assert list(result["seconds"]) == ["data", "pretrain", "align", "dynamics", "decode", "polish", "total"]
-    assert result["seconds"]["total"] == 1.5
-    assert result["weights_bytes"] == 7
-    write_result(result, tmp_path / "r.json")
-    assert json.loads((tmp_path / "r.json").read_text()) == result
-    other = {**result, "errors": {"ood": {}}}
-    assert set(write_result(other, tmp_path / "r.json")["errors"]) == {"test", "ood"}
-    changed = {**other, "weights_sha256": "of another model"}
-    assert set(write_result(changed, tmp_path / "r.json")["errors"]) == {"ood"}
-    (tmp_path / "r.json").write_text("no record")
-    assert write_result(result, tmp_path / "r.json") == result
-    brief = brief_errors(result["errors"])["test"]
-    assert "trajectories" not in brief
-    assert "per_frame" not in brief
-    assert brief["rel_l2"] == result["errors"]["test"]["rel_l2"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({}, "heat-paper-s0.json"),
-        ({"variant": "geo", "seed": 2}, "heat-paper-geo-s2.json"),
-        ({"polish": True}, "heat-paper-polish-s0.json"),
-        ({"polish": True, "variant": "direct"}, "heat-paper-direct-polish-s0.json"),
-        ({"recipe": "../../x y"}, "heat-.._.._x_y-s0.json"),
-    ],
-)
-def test_names_of_records(changes: dict[str, object], name: str) -> None:
-    usual = {"system": "heat", "recipe": "paper", "variant": "physics", "polish": False, "seed": 0}
-    assert result_name({**usual, **changes}) == name
-
-
-def test_the_table() -> None:
-    errors = dict.fromkeys(KEYS[:5], 0.1234) | {"repeat_first": 0.9, "n": 1200, "n_unstable": 3}
-    text = result_table({"errors": {"test": errors, "ood": {**errors, "rel_l2": None}}})
-    lines = text.splitlines()
-    assert lines[0].split() == [
-        "split",
-        "n",
-        "rel",
-        "L2",
-        "median",
-        "last",
-        "frame",
-        "all",
-        "frames",
-        "joint",
-        "repeat",
-        "first",
-        "unstable",
-    ]
-    assert lines[1].split() == ["test", "1,200", "12.3%", "12.3%", "12.3%", "12.3%", "12.3%", "90%", "3"]
-    assert lines[2].split()[2] == "-"
-    assert len({len(line) for line in lines}) == 1

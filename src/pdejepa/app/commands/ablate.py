@@ -47,11 +47,11 @@ def ablate(
 
     The runs share the stages that do not differ. The same command goes on where it was stopped; the record is
     DIR/ablate.json. `pdejepa ablate --report DIR ...` prints the tables of one or more records again, --write puts them
-    into a document between <!-- ablate: NAME --> and <!-- end -->.
+    into a document between <!-- ablate: NAME --> and <!-- end ablate: NAME -->.
     """
     from pdejepa.core.errors import UsageError
     from pdejepa.studies.ablate.ablation import ablate as run
-    from pdejepa.studies.ablate.render import as_text
+    from pdejepa.studies.ablate.ablation_tables import as_text
     from pdejepa.studies.ablate.runs import parse_what
 
     if report:
@@ -104,7 +104,7 @@ def _settings(
 
 def _report(paths: list[Path], write: Path | None) -> None:
     from pdejepa.studies.ablate.ablation_record import read_record
-    from pdejepa.studies.ablate.render import as_text, mark_name, write_marked
+    from pdejepa.studies.ablate.ablation_tables import as_text, mark_name, write_marked
 
     records = [read_record(path) for path in paths]
     typer.echo("\n\n\n".join(as_text(record) for record in records))

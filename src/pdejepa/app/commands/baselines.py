@@ -30,7 +30,7 @@ def baselines(
 
 def _table() -> str:
     from pdejepa import baselines as registry
-    from pdejepa.core.text import aligned
+    from pdejepa.core.tables import Table
 
     head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes")
     lines = []
@@ -39,7 +39,7 @@ def _table() -> str:
         needs = ", ".join(sorted(card.needs)) or "-"
         stages = ", ".join(card.stages)
         lines.append((name, card.title, _frames(card), needs, card.adapts, stages, _made(card)))
-    return aligned(head, lines)
+    return Table(head, lines).text()
 
 
 def _frames(card: Card) -> str:

@@ -7,9 +7,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from pdejepa.studies.compare.comparison_records import SolverRecord
 
 
 def register(app: typer.Typer) -> None:
@@ -61,9 +64,8 @@ def compare(
     if report and (given := _given(context)):
         raise UsageError(f"--report shows every record it is given; drop {', '.join(given)}.")
     from pdejepa.studies.compare.comparison_records import read_records
-    from pdejepa.studies.compare.comparison_tables import page
+    from pdejepa.studies.compare.comparison_tables import page, summary
     from pdejepa.studies.compare.cost_picture import plot  # after what can be refused without PyTorch
-    from pdejepa.studies.compare.summary import summary
 
     places, missing = [Path(name) for name in systems], []
     if not report:
@@ -112,7 +114,7 @@ def _run(names: list[str], solvers: str, device: str, **options: Any) -> list[st
     plans = [Comparison(systems.get(name).name, who, device=place, **options) for name in names]
     missing = []
     for plan in plans:
-        done = {(record["solver"], record["seed"]) for record in run(plan, _say)}
+        done = {(record.solver, record.seed) for record in run(plan, _say)}
         turns = [(name, seed) for name in forecasters(plan) for seed in range(plan.seeds)]
         missing += [f"{name} on {plan.system} (seed {seed})" for name, seed in turns if (name, seed) not in done]
     return missing
@@ -124,20 +126,16 @@ def _say(line: str) -> None:
         typer.echo(line)
 
 
-def _show(records: list[dict[str, Any]]) -> list[str]:
+def _show(records: list[SolverRecord]) -> list[str]:
     """Print all tables; the columns that a terminal was too narrow for."""
-    from pdejepa.core.text import aligned, fitted
-    from pdejepa.studies.compare.caveats import cautions
-    from pdejepa.studies.compare.comparison_tables import HEAD, LEDGER, LEGEND, SPARE, groups, ledger, others, rows
+    from pdejepa.studies.compare.comparison_tables import LEGEND, group_tables, groups
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     left_out: list[str] = []
-    for title, group in groups(records).items():
-        table, lacking = fitted(HEAD, rows(group), SPARE, width)
-        left_out = max(left_out, lacking, key=len)
-        more = [aligned(*others(group))] if others(group)[1] else []
-        typer.echo("\n".join(("", title, table, *more, *cautions(group, records))))
-        if ledger(group):
-            typer.echo(f"\nAgainst the published numbers\n{aligned(LEDGER, ledger(group))}")
+    for heading, group in groups(records).items():
+        for table in group_tables(heading, group):
+            shown = table.fitted(width)
+            left_out = max(left_out, [name for name in table.spare if name not in shown.head], key=len)
+            typer.echo(f"\n{shown.text()}")
     typer.echo(f"\n{LEGEND}")
     return left_out

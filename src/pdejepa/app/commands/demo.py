@@ -139,7 +139,7 @@ def _introduction(forecaster: Forecaster, name: str) -> str:
 
 def _lines(one: Shown) -> list[str]:
     """Parameters, what lies outside, errors and times of one forecast."""
-    from pdejepa.evaluate.comparison import told
+    from pdejepa.core.text import percent
     from pdejepa.forecast.support import FORCING
 
     named = {name: float(values[0]) for name, values in one.scene.case.system.named(one.scene.case.xi).items()}
@@ -147,11 +147,12 @@ def _lines(one: Shown) -> list[str]:
     is_long = n_forcing > MAX_FORCING
     plain = [f"{name} = {value:.4g}" for name, value in named.items() if not (is_long and name.startswith(FORCING))]
     forcing = [f"{n_forcing} numbers of the forcing"] if is_long else []
+    errors = one.errors
     solve = "" if one.truth.outcome == "ok" else f" (the solve was {one.truth.outcome})"
     return [
         f"  {', '.join(plain + forcing)}",
         *(f"  {sentence}" for sentence in one.result.support.sentences or (str(one.result.support),)),
-        f"  relative L2 error {told(one.errors.forecast)}; repeating the observed frame {told(one.errors.repeat)}",
+        f"  relative L2 error {percent(errors.forecast)}; repeating the observed frame {percent(errors.repeat)}",
         f"  forecast {_milliseconds(one.forecast_seconds)}, solver {_milliseconds(one.solver_seconds)}{solve}",
     ]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +11,8 @@ from pdejepa.app.commands.output_paths import check_file
 
 if TYPE_CHECKING:
     from pdejepa.data.well.reader import Dataset
+    from pdejepa.evaluate.evaluations import Evaluation
     from pdejepa.forecast.forecaster import Forecaster
-
-NOTE = "Relative L2 of the forecast frames, mean over channels and trajectories; an unstable one counts as 100 %."
 
 
 def register(app: typer.Typer) -> None:
@@ -49,9 +47,9 @@ def evaluate(
 
     from pdejepa.core.progress import progress
     from pdejepa.data.well.reader import Dataset
+    from pdejepa.evaluate.evaluations import evaluation_table, make_record
     from pdejepa.evaluate.protocol import evaluate as run
     from pdejepa.evaluate.protocol import trajectory_counts
-    from pdejepa.evaluate.results import make_result
     from pdejepa.forecast.forecaster import load
 
     check_file("--out", out)
@@ -61,13 +59,13 @@ def evaluate(
         dataset = stack.enter_context(Dataset.open(data)) if data is not None else None
         chosen = _splits(forecaster, dataset, splits)
         counts = trajectory_counts(forecaster, chosen, dataset, n)
-        _check_record(make_result(forecaster, {}, observed), out, counts)
+        _check_record(make_record(forecaster, {}, observed), out, counts)
         bar = stack.enter_context(progress(sum(counts.values()), f"evaluate {forecaster.system.name}"))
         errors = run(forecaster, chosen, dataset, n, observed, bar.advance)
-    result = make_result(forecaster, errors, observed)
-    _print(result)
+    record = make_record(forecaster, errors, observed)
+    typer.echo(evaluation_table(record).text())
     is_usual = observed in (None, forecaster.surrogate.history)
-    _record(forecaster, result, out, is_usual, "" if data is None else data.resolve().name)
+    _record(forecaster, record, out, is_usual, "" if data is None else data.resolve().name)
 
 
 def _check_observed(forecaster: Forecaster, observed: int | None) -> None:
@@ -80,12 +78,12 @@ def _check_observed(forecaster: Forecaster, observed: int | None) -> None:
         )
 
 
-def _check_record(result: dict[str, Any], out: Path | None, counts: dict[str, int]) -> None:
+def _check_record(record: Evaluation, out: Path | None, counts: dict[str, int]) -> None:
     """Refuse to replace a record of more trajectories of the same forecasts."""
     from pdejepa.core.errors import UsageError
-    from pdejepa.evaluate.results import earlier_errors, larger
+    from pdejepa.evaluate.evaluations import counted, earlier_errors, larger
 
-    more = larger(earlier_errors(result, out), counts) if out is not None else ""
+    more = larger(counted(earlier_errors(record, out)), counts) if out is not None else ""
     if more:
         raise UsageError(f"--out: {out} has errors on {more}; fewer do not replace them. Name another file.")
 
@@ -104,30 +102,12 @@ def _splits(forecaster: Forecaster, data: Dataset | None, text: str | None) -> l
     return [name for name in usual if data is None or name in data.splits]
 
 
-def _print(result: dict[str, Any]) -> None:
-    from pdejepa.evaluate.results import result_rows, result_table
-
-    if not sys.stdout.isatty():
-        typer.echo(result_table(result))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    head, rows = result_rows(result)
-    table = Table(caption=NOTE)
-    for place, label in enumerate(head):
-        table.add_column(label, justify="left" if place == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
-def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is_usual: bool, source: str) -> None:
+def _record(forecaster: Forecaster, record: Evaluation, out: Path | None, is_usual: bool, source: str) -> None:
     """Write the record, and bring a model of our own up to date; one that came with the package stays as it is.
 
     The card tells errors on the model's own splits; those on a data set of another name stay in the record.
     """
-    from pdejepa.evaluate.results import brief_errors, earlier_errors, larger, result_name, write_result
+    from pdejepa.evaluate.evaluations import brief_errors, counted, earlier_errors, larger, write_evaluation
     from pdejepa.forecast.locate import run_folder, shipped_models
     from pdejepa.method.save_model import record_errors
 
@@ -135,23 +115,23 @@ def _record(forecaster: Forecaster, result: dict[str, Any], out: Path | None, is
     assert folder is not None
     is_own = folder not in shipped_models().values()
     is_told = is_own and is_usual and not source
-    counts = {split: found["n"] for split, found in result["errors"].items()}
-    more = larger(forecaster.details["errors"], counts) if is_told else ""
+    counts = counted(record.errors)
+    more = larger(counted(forecaster.details["errors"]), counts) if is_told else ""
     if out is None and is_own:
-        name = result_name(result)
+        name = record.file_name
         if not is_usual:
-            name = name.replace(".json", f"-observed{result['observed_frames']}.json")
+            name = name.replace(".json", f"-observed{record.observed_frames}.json")
         if source:
             name = name.replace(".json", f"-on-{source}.json")
         out = run_folder(folder) / "results" / name
-        more = more or larger(earlier_errors(result, out), counts)
+        more = more or larger(counted(earlier_errors(record, out)), counts)
         if more:
             typer.echo(f"Not recorded: {folder} has errors on {more}; fewer do not replace them. Use --out FILE.")
             return
     if out is not None:
-        write_result(result, out)
+        write_evaluation(record, out)
         typer.echo(f"Recorded in {out}")
     if more:
         typer.echo(f"The card keeps the errors on {more}.")
     elif is_told:
-        record_errors(forecaster.surrogate, folder, brief_errors(result["errors"]))
+        record_errors(forecaster.surrogate, folder, brief_errors(record.errors))

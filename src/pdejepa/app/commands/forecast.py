@@ -92,12 +92,13 @@ def _headline(case: Case, result: Forecast) -> str:
 
 def _comparison(result: Forecast, truth: Truth) -> str:
     """Errors in one sentence, with what repeating the first frame would give."""
-    from pdejepa.evaluate.comparison import compare, told
+    from pdejepa.core.text import percent
+    from pdejepa.evaluate.cases import forecast_errors
 
-    errors = compare(result, truth)
+    errors = forecast_errors(result, truth)
     text = (
-        f"Relative L2 error {told(errors.forecast)}, in the last frame {told(errors.last)}; repeating the last "
-        f"observed frame would give {told(errors.repeat)}. The solver took {truth.seconds:.2f} s."
+        f"Relative L2 error {percent(errors.forecast)}, in the last frame {percent(errors.last)}; repeating the last "
+        f"observed frame would give {percent(errors.repeat)}. The solver took {truth.seconds:.2f} s."
     )
     return text if truth.outcome == "ok" else f"{text} The solve was {truth.outcome}."
 

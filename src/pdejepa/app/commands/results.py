@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,8 +15,7 @@ import typer
 from pdejepa.core.errors import DataError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from pdejepa.evaluate.against_paper import Row
-    from pdejepa.evaluate.records import Found
+    from pdejepa.evaluate.evaluations import Found
 
 USUAL_FOLDER, USUAL_RECIPE = "results", "fast"
 MARK = "results"
@@ -52,22 +52,22 @@ def results(
     """
     from pdejepa.core.documents import write_between
     from pdejepa.evaluate.against_paper import make_rows, make_targets, row_to_plain
-    from pdejepa.evaluate.result_tables import markdown, verdicts
+    from pdejepa.evaluate.result_tables import results_table
 
     _check_plot(plot)
     found = _find(folder)
     _check_recipe(recipe, found)
     rows = make_rows(found.records, recipe)
-    targets = make_targets(rows)
+    table = results_table(rows, make_targets(rows))
     if found.skipped:
         typer.echo(f"Skipped: {_grouped(found.skipped)}.", err=True)
     if as_json:
         typer.echo(json.dumps([row_to_plain(row) for row in rows], indent=2, ensure_ascii=False))
     else:
-        _print(rows)
-        typer.echo("\n" + "\n".join([*verdicts(rows, targets), *_others(found, recipe)]))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        typer.echo("\n".join((table.text(width), *_others(found, recipe))))
     if write is not None:
-        changed = write_between(write, MARK, markdown(rows, targets, _command(recipe, write)))
+        changed = write_between(write, MARK, f"{table.markdown()}\n- Written by `{_command(recipe, write)}`.")
         typer.echo(f"Written to {write}" if changed else f"{write} is up to date.", err=as_json)
     if plot is not None:
         from pdejepa.draw.error_curves import draw_errors
@@ -97,17 +97,17 @@ def _check_plot(plot: Path | None) -> None:
 
 def _find(folder: Path | None) -> Found:
     """The records of the folder, or of the shipped models if none is given and the usual one is not there."""
-    from pdejepa.evaluate.records import read_records, shipped_records
+    from pdejepa.evaluate.evaluations import read_evaluations, shipped_evaluations
 
     if folder is not None or Path(USUAL_FOLDER).is_dir():
-        found = read_records(folder or Path(USUAL_FOLDER))
+        found = read_evaluations(folder or Path(USUAL_FOLDER))
         if folder is not None and not found.records:
             raise DataError(
                 f"{folder} holds no record of an evaluation. "
                 f"Make one with: pdejepa evaluate RUN --out {folder / 'NAME.json'}"
             )
         return found
-    found = shipped_records()
+    found = shipped_evaluations()
     if not found.records and not found.skipped:
         raise DataError(
             f"There is no folder {USUAL_FOLDER!r} here, and no model comes with this pdejepa; "
@@ -136,21 +136,3 @@ def _others(found: Found, recipe: str) -> list[str]:
 def _command(recipe: str, write: Path) -> str:
     option = "" if recipe == USUAL_RECIPE else f" --recipe {recipe}"
     return f"pdejepa results{option} --write {write.name}".replace("`", "'")
-
-
-def _print(rows: list[Row]) -> None:
-    from pdejepa.evaluate.result_tables import HEAD, cells, plain_text
-
-    if not sys.stdout.isatty():
-        typer.echo(plain_text(rows))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_lines=True)
-    for label in HEAD:
-        table.add_column(label, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in cells(row)))
-    Console().print(table)

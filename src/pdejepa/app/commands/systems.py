@@ -82,6 +82,8 @@ def parameters_in_short(one: dict[str, Any]) -> str:
 
 def full_text(one: dict[str, Any]) -> str:
     """Everything about one system as plain text."""
+    from pdejepa.core.tables import Table
+
     ranges = [(_range(p["train"]), _range(p["limits"]), p["ood"] or "-") for p in one["parameters"]]
     parameters = [
         [p["name"], p["symbol"], p["unit"], p["law"], *told, p["meaning"]]
@@ -92,21 +94,21 @@ def full_text(one: dict[str, Any]) -> str:
     terms = [[t["name"], t["expression"], t["rule"]] for t in one["structure"]["terms"]]
     switches = [[name, str(value)] for name, value in one["switches"].items()]
     blocks = (
-        [f"{one['title']} ({one['name']})"],
-        [one["docstring"]],
+        f"{one['title']} ({one['name']})",
+        one["docstring"],
         _facts(one),
-        _table(
+        Table(
             ("parameter", "symbol", "unit", "law", "training range", "limits", "out of distribution", "meaning"),
             parameters,
-        ),
-        _table(("split", "tiny", "small", "paper", "environments", "kind", "meaning"), splits),
-        _table(("term", "sign c operator", "normalisation of c"), terms),
-        _table(("switch", "default"), switches),
+        ).text(),
+        Table(("split", "tiny", "small", "paper", "environments", "kind", "meaning"), splits).text(),
+        Table(("term", "sign c operator", "normalisation of c"), terms).text(),
+        Table(("switch", "default"), switches).text(),
     )
-    return "\n\n".join("\n".join(block) for block in blocks)
+    return "\n\n".join(blocks)
 
 
-def _facts(one: dict[str, Any]) -> list[str]:
+def _facts(one: dict[str, Any]) -> str:
     structure = one["structure"]
     pairs = {
         "equation": one["equation"],
@@ -127,7 +129,7 @@ def _facts(one: dict[str, Any]) -> list[str]:
         "padding": structure["padding"],
         "rescaling": _rescaling(structure["scaling"]),
     }
-    return [f"{label:<16}{text}" for label, text in pairs.items()]
+    return "\n".join(f"{label:<16}{text}" for label, text in pairs.items())
 
 
 def _rescaling(powers: dict[str, int] | None) -> str:
@@ -135,13 +137,6 @@ def _rescaling(powers: dict[str, int] | None) -> str:
         return "none"
     changes = [f"{name} times s" + (f"^{power}" if power != 1 else "") for name, power in powers.items()]
     return f"s u is a solution too, with {' and '.join(changes) or 'the same parameters'}"
-
-
-def _table(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    """Columns as wide as their widest cell; the last one is left open."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = (head, ["-" * width for width in widths], *rows)
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _range(ends: list[float]) -> str:

@@ -100,13 +100,13 @@ def _ring() -> dict[str, Any]:
 
 
 # ---- health of the encoder -------------------------------------------------------------------------------------
-SPREAD = "How much a feature varies. Good: near 1 and steady; falling towards 0 is a collapse."
-RANK = "How many of {} directions the features fill. Good: rising to tens; near 1 is a collapse."
-COSINE = "Whether features point the same way. Good: well below 1."
-SHARES = "What tells features apart. If the place alone does, they know where they are, not what is there."
+SPREAD = "Near 1 and steady is good; towards 0 is a collapse."
+RANK = "Directions that the features fill, of {}. Tens are good; near 1 is a collapse."
+COSINE = "Between features. Well below 1 is good."
+SHARES = "What tells features apart. A large share of the place alone is bad."
 READ = (
-    "What a linear map can read from the features: the field u, the parameters xi. 1 is perfect, 0 is guessing the "
-    f"mean. Values below {LOWEST_R2:g} are drawn there, as triangles."
+    "What a linear map reads from the features; 1 is perfect, 0 guesses the mean. "
+    f"Triangles: below {LOWEST_R2:g}."
 )
 
 
@@ -160,8 +160,8 @@ def angle_charts(valid: Sequence[Plain]) -> list[Chart]:
         Curve("q, after", of("angle_error_q"), DARK),
     ]
     charts = (
-        _chart("turning angle, degrees", angles, "Good: q lies nearer to the dotted line than z."),
-        _chart("angle error, degrees", errors, "Good: q lies below z.", bottom=0.0),
+        _chart("turning angle, degrees", angles, "q nearer to the dotted line than z is good."),
+        _chart("angle error, degrees", errors, "q below z is good.", bottom=0.0),
     )
     return [chart for chart in charts if chart is not None]
 
@@ -172,7 +172,7 @@ def error_chart(valid: Sequence[Plain]) -> Chart | None:
         Curve("whole rollout", series(valid, "rollout_error"), WARM, "--", "s"),
         Curve("one step", series(valid, "step_error"), DARK),
     ]
-    return _chart("error / size of q", curves, "Good: both fall, and the gap between them stays small.", is_log=True)
+    return _chart("error / size of q", curves, "Both should fall.", is_log=True)
 
 
 def frame_chart(errors: dict[str, Plain]) -> Chart | None:
@@ -185,7 +185,7 @@ def frame_chart(errors: dict[str, Plain]) -> Chart | None:
         across, up = [x for x, _ in points], [y for _, y in points]
         colour, style = (DARK, WARM, PALE)[place % 3], ("-", "--", ":")[place % 3]
         curves.append(Curve(_plain(split), (across, up), colour, style, "osv^"[place % 4]))
-    return _chart("error of the frame, %", curves, "Errors grow with the forecast time.", "forecast frame", bottom=0.0)
+    return _chart("error of the frame, %", curves, "Mean over trajectories.", "forecast frame", bottom=0.0)
 
 
 # ---- pieces ----------------------------------------------------------------------------------------------------

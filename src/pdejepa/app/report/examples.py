@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from matplotlib.figure import Figure
 
 from pdejepa.core.text import percent
 from pdejepa.draw.truth_and_forecast import compare
-from pdejepa.evaluate import metrics
-from pdejepa.evaluate.cases import Case, find_case
+from pdejepa.evaluate.cases import Case, find_case, forecast_errors
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.forecast.support import judge
 
@@ -66,10 +64,9 @@ def _example(forecaster: Forecaster, case: Case) -> Example:
     result = forecaster.forecast(fields[:, :n_observed], case.xi.cpu())
     true, guess = (case.trajectory(x, result.times) for x in (truth.fields, result.fields[0]))
     figure = compare(true, guess, f"{system.title}, {case.split} {case.index}")
-    error = metrics.rel_l2(result.fields, fields, n_observed)
-    still = metrics.rel_l2(metrics.repeat_first(fields, n_observed), fields, n_observed)
+    errors = forecast_errors(result, truth)
     told = [
-        f"Relative error {_percent(error)}; repeating the first frame would give {_percent(still)}.",
+        f"Relative error {percent(errors.forecast)}; repeating the first frame {percent(errors.repeat)}.",
         *(result.support.sentences or ("Inside the training ranges.",)),
     ]
     if truth.outcome != "ok":
@@ -78,11 +75,6 @@ def _example(forecaster: Forecaster, case: Case) -> Example:
         told.append(f"The forecast is {result.outcome[0].sentence}.")
     title = f"{case.split}, trajectory {case.index}: {system.split(case.split).meaning}"
     return Example(title, tuple(told), png(figure))
-
-
-def _percent(errors: torch.Tensor) -> str:
-    value = float(errors[0])
-    return percent(value) if value == value else "not known"
 
 
 def png(figure: Figure) -> bytes:

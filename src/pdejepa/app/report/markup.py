@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import base64
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-MAX_TEXT = 2_000  # letters of one text from a file
+from pdejepa.core.tables import Table
+from pdejepa.core.text import MAX_TEXT, escaped_html
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2430; --soft: #5b6472; --line: #dfe3e8; --wash: #f5f7f9; --blue: #00386f; }
@@ -28,7 +28,6 @@ code, pre { font: .875em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, mono
 pre { background: var(--wash); border: 1px solid var(--line); border-radius: .4rem; padding: .7rem .8rem;
   overflow-x: auto; }
 pre.equation { font-size: 1rem; }
-.lead { font-size: 1.06rem; }
 .soft, figcaption, caption { color: var(--soft); font-size: .9rem; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1rem 0; }
 .tile { background: var(--wash); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
@@ -41,10 +40,10 @@ pre.equation { font-size: 1rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; margin: .6rem 0; }
 caption { caption-side: bottom; text-align: left; padding-top: .3rem; }
-th, td { text-align: right; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
+th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
   font-variant-numeric: tabular-nums; }
 th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child, table.words td, table.words th { text-align: left; }
+.number { text-align: right; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem 1.4rem; }
 figure { margin: .6rem 0; }
 figure img { display: block; width: 100%; height: auto; }
@@ -64,11 +63,7 @@ class Html(str):
 
 def esc(text: object, limit: int = MAX_TEXT) -> Html:
     """Any value as safe text, cut if it is endless; characters that UTF-8 cannot hold become question marks."""
-    if isinstance(text, Html):
-        return text
-    plain = str(text)
-    plain = plain if len(plain) <= limit else f"{plain[:limit]}..."
-    return Html(html.escape(plain.encode("utf-8", "replace").decode("utf-8")))
+    return text if isinstance(text, Html) else Html(escaped_html(str(text), limit))
 
 
 def tag(name: str, *parts: object, **attributes: str) -> Html:
@@ -94,13 +89,8 @@ def section(anchor: str, title: str, *parts: object) -> Html:
     return tag("section", Html("\n"), tag("h2", title), join(("", *parts, "")), id=anchor)
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", class_: str = "") -> Html:
-    """A table that can be pushed sideways on narrow screens."""
-    lines = [tag("tr", *(tag("th", cell) for cell in head))]
-    lines += [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
-    words = [tag("caption", caption)] if caption else []
-    body = tag("table", join((*words, *lines)), **({"class_": class_} if class_ else {}))
-    return tag("div", body, class_="scroll")
+def table(content: Table) -> Html:
+    return Html(content.html())
 
 
 def tiles(values: Iterable[tuple[str, str]]) -> Html:

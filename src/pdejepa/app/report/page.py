@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pdejepa import __version__
-from pdejepa.app.report import sections, sentences
+from pdejepa.app.report import sections
 from pdejepa.app.report.content import RunContent, read_run
 from pdejepa.app.report.examples import Example, make_examples
 from pdejepa.app.report.markup import Html, document, join, tag
+from pdejepa.app.report.reproduce import reproduce
 from pdejepa.core.errors import PdejepaError, UsageError
 from pdejepa.core.files import write_text
 from pdejepa.training.stage import silent
@@ -64,10 +65,10 @@ def report(content: RunContent, with_examples: bool = True, say: Callable[[str],
         sections.dynamics(content),
         sections.errors(content),
         sections.examples(found, reason),
-        sections.reproduce(content),
+        reproduce(content),
         tag("footer", f"Written by pdejepa {__version__}."),
     )
-    return document(sentences.title(content), _main(body))
+    return document(sections.title(content), _main(body))
 
 
 def _main(parts: tuple[Html, ...]) -> Html:

@@ -6,18 +6,34 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from pdejepa.app.report import curves, sentences
-from pdejepa.app.report.content import Plain, RunContent, dig, number
+from pdejepa.app.report import curves
+from pdejepa.app.report.content import RunContent, StageContent, dig, number
 from pdejepa.app.report.curves import Chart
 from pdejepa.app.report.examples import Example
-from pdejepa.app.report.markup import Html, details, figure, image, join, note, paragraph, section, table, tag, tiles
-from pdejepa.core import yaml_subset
+from pdejepa.app.report.markup import Html, figure, image, join, note, paragraph, section, table, tag, tiles
+from pdejepa.core.errors import PdejepaError
 from pdejepa.core.run_folder import FOUR
-from pdejepa.core.text import percent
+from pdejepa.core.tables import Table
+from pdejepa.core.text import duration, percent
 from pdejepa.method.health import Verdict, judge
-from pdejepa.training.settings import MEASURED
 
-MAX_CONFIG = 60_000  # letters of the configuration that are shown
+MAX_PARAMETERS = 12  # that are listed
+# What each stage learns, and what its score is.
+STAGE_WORDS = {
+    "pretrain": ("encoder: fields to latents", "error of guessed latents"),
+    "align": ("correction of the latents", "total loss"),
+    "dynamics": ("differential equation of the latents", "latent rollout error"),
+    "decode": ("decoder: latents to fields", "error of forecasts"),
+    "polish": ("equation and decoder together", "error of forecasts"),
+    "reconstruct": ("decoder of true latents, a measurement", "error without forecast"),
+}
+IN_PERCENT = ("dynamics", "decode", "polish", "reconstruct")  # the scores that are relative errors
+
+
+def value(x: Any, digits: int = 4) -> str:
+    """A number for a table, `-` if it is none."""
+    found = number(x)
+    return "-" if found is None else f"{found:.{digits}g}"
 
 
 def charts(found: Sequence[Chart]) -> Html:
@@ -27,21 +43,41 @@ def charts(found: Sequence[Chart]) -> Html:
 
 
 # ---- 1: what this is ---------------------------------------------------------------------------------------------
+def title(content: RunContent) -> str:
+    name = content.system.title if content.system else str(content.train.get("system") or "Unknown system")
+    return f"{name}: report of a training run"
+
+
 def head(content: RunContent) -> Html:
-    parts: list[object] = [tag("h1", sentences.title(content))]
-    system = content.system
-    if system is not None:
-        parts += [tag("pre", system.equation, class_="equation"), paragraph("In words:", f"{system.expect}.")]
-    unfinished = sentences.state(content)
+    parts: list[object] = [tag("h1", title(content))]
+    if content.system is not None:
+        parts.append(tag("pre", content.system.equation, class_="equation"))
+    unfinished = _unfinished(content)
     if unfinished:
-        parts.append(note(unfinished, "warn"))
+        parts.append(note(f"Not finished: {'; '.join(unfinished)}.", "warn"))
     if content.problems:
         parts.append(note(join(tag("div", problem) for problem in content.problems[:20]), "warn"))
-    parts.append(tiles(_tiles(content)))
-    parts.append(paragraph(*sentences.summary(content), class_="lead"))
-    if system is not None:
+    parts += [tiles(_tiles(content)), _settings(content)]
+    if content.system is not None:
         parts.append(_parameters(content))
     return join(parts)
+
+
+def _unfinished(content: RunContent) -> list[str]:
+    """`align stopped at step 100 of 500`, `decode was not begun`."""
+    parts = []
+    for stage in (content.stages[name] for name in content.asked):
+        if not stage.is_begun:
+            parts.append(f"{stage.name} was not begun")
+        elif not stage.is_done:
+            parts.append(f"{stage.name} stopped at step {_steps(stage)}")
+    return parts
+
+
+def _steps(stage: StageContent) -> str:
+    """`100 of 500`, or the steps of a finished stage alone."""
+    of_all = f" of {stage.n_planned:,}" if stage.n_planned and not stage.is_done else ""
+    return f"{stage.n_done or 0:,}{of_all}"
 
 
 def _tiles(content: RunContent) -> list[tuple[str, str]]:
@@ -53,7 +89,7 @@ def _tiles(content: RunContent) -> list[tuple[str, str]]:
             found.append((percent(number(told["rel_l2"])), f"error of forecasts on {split[:40]}"))
     seconds = [stage.seconds for stage in content.stages.values() if stage.seconds is not None]
     if seconds:
-        found.append((sentences.duration(sum(seconds)), "of training"))
+        found.append((duration(sum(seconds)), "of training"))
     verdict = _verdict(content)
     if verdict is not None:
         found.append((verdict.word, "encoder"))
@@ -62,62 +98,86 @@ def _tiles(content: RunContent) -> list[tuple[str, str]]:
     return found
 
 
+def _settings(content: RunContent) -> Html:
+    """What was trained, on which data."""
+    train, system = content.train, content.system
+    if not train:
+        return note("The settings are lost.", "warn")
+    facts = {
+        "recipe": train.get("recipe"),
+        "variant": train.get("variant"),
+        "observed frames": train.get("history"),
+        "fields": ", ".join(system.fields) if system else None,
+        "grid": " x ".join(str(n) for n in system.grid) if system else None,
+        "data": train.get("data") or "made in memory by the solver",
+        **{f"trajectories of {split}": _count(content, split) for split in ("train", "valid")},
+        "device": content.model.get("device"),
+    }
+    return table(Table(("setting", "value"), [(name, str(told)[:200]) for name, told in facts.items() if told]))
+
+
+def _count(content: RunContent, split: str) -> int | None:
+    """Trajectories of a split; None if the configuration does not tell."""
+    given = dig(content.train, "counts", split)
+    if isinstance(given, int):
+        return given
+    if content.system is None or content.train.get("data"):
+        return None
+    try:
+        return content.system.split(split).size(content.train.get("size", "paper"))
+    except (PdejepaError, KeyError, TypeError):
+        return None
+
+
 def _parameters(content: RunContent) -> Html:
     assert content.system is not None
     rows = []
-    for parameter in content.system.parameters[:12]:
+    for parameter in content.system.parameters[:MAX_PARAMETERS]:
         ends = dig(content.data, "statistics", "ranges", parameter.name)
         low, high = ends if isinstance(ends, list) and len(ends) == 2 else parameter.train
-        ends_told = f"{sentences.value(low)} to {sentences.value(high)}"
-        rows.append((parameter.name, parameter.symbol, parameter.meaning, ends_told))
+        rows.append((parameter.name, parameter.symbol, parameter.meaning, f"{value(low)} to {value(high)}"))
     more = len(content.system.parameters) - len(rows)
-    caption = f"Parameters the model was trained for{f'; {more} more are not listed' if more else ''}."
-    return table(("parameter", "symbol", "meaning", "range in train"), rows, caption, "words")
+    notes = (f"{more} more are not listed.",) if more else ()
+    return table(Table(("parameter", "symbol", "meaning", "range in train"), rows, notes))
 
 
 # ---- 2 and 3: stages ---------------------------------------------------------------------------------------------
 def stages(content: RunContent) -> Html:
     names = [*FOUR, *(name for name in content.asked if name not in FOUR)]
-    listed = [tag("li", tag("b", name), ": ", sentences.STAGE_WORDS[name]) for name in names]
-    rows = [_stage_row(content, name) for name in names]
-    header = ("stage", "steps", "time", "kept step", "final loss", "score on valid", "what the score is")
-    caption = "Lower scores are better. The kept step is the one whose weights the next stage builds on."
-    return section(
-        "stages",
-        "The stages",
-        paragraph("The model is built in stages, each on the frozen result of those before it."),
-        tag("ul", *listed),
-        table(header, rows, caption),
-    )
+    columns = ("stage", "learns", "steps", "time", "kept step", "final loss", "score on valid", "what the score is")
+    notes = ("Lower scores are better. The next stage builds on the weights of the kept step.",)
+    return section("stages", "The stages", table(Table(columns, [_stage_row(content, name) for name in names], notes)))
 
 
-def _stage_row(content: RunContent, name: str) -> tuple[object, ...]:
-    stage = content.stages[name]
+def _stage_row(content: RunContent, name: str) -> tuple[str, ...]:
+    stage, (learns, score) = content.stages[name], STAGE_WORDS[name]
     if not stage.is_begun:
         told = "not part of this run" if name not in content.asked else "not begun"
-        return name, told, "-", "-", "-", "-", sentences.SCORE_WORDS[name]
-    steps = f"{stage.n_done or 0:,}"
-    if not stage.is_done:
-        steps += f" of {stage.n_planned:,}, unfinished" if stage.n_planned else ", unfinished"
+        return name, learns, told, "-", "-", "-", "-", score
+    steps = _steps(stage) + ("" if stage.is_done else ", unfinished")
     kept = "-" if stage.selected is None else f"{stage.selected:,}"
-    numbers = (sentences.value(stage.loss), sentences.score_text(stage), sentences.SCORE_WORDS[name])
-    return name, steps, sentences.duration(stage.seconds), kept, *numbers
+    is_share = name in IN_PERCENT and stage.score is not None
+    told = percent(stage.score) if is_share else value(stage.score)
+    return name, learns, steps, duration(stage.seconds), kept, value(stage.loss), told, score
 
 
 def training(content: RunContent) -> Html:
     parts: list[object] = []
     for name in content.asked:
-        chart = curves.loss_chart(content.stages[name], f"{sentences.SCORE_WORDS[name]}, valid")
-        parts.append(
-            tag(
-                "div",
-                tag("h3", name),
-                charts([chart]) if chart else note(sentences.stage_state(content, name)),
-                paragraph(sentences.LOOK_FOR[name], class_="soft") if chart else "",
-            )
-        )
-    intro = "Line: loss on train, on a logarithmic axis. Dots: scores on valid. Ring: the step whose weights were kept."
-    return section("training", "Curves", paragraph(intro), tag("div", *parts, class_="grid"))
+        chart = curves.loss_chart(content.stages[name], f"{STAGE_WORDS[name][1]}, valid")
+        shown = charts([chart]) if chart else note(_nothing(content, name))
+        parts.append(tag("div", tag("h3", name), shown))
+    legend = "Line: loss on train. Dots: scores on valid. Ring: the kept step."
+    return section("training", "Curves", paragraph(legend, class_="soft"), tag("div", *parts, class_="grid"))
+
+
+def _nothing(content: RunContent, name: str) -> str:
+    """Why a stage has nothing to show."""
+    if name == "align" and content.train.get("variant") == "vanilla":
+        return "The variant vanilla has no alignment."
+    if not content.stages[name].is_begun:
+        return f"The stage {name} was not begun."
+    return f"The stage {name} left no measurements."
 
 
 # ---- 4: encoder --------------------------------------------------------------------------------------------------
@@ -137,82 +197,63 @@ def _verdict(content: RunContent) -> Verdict | None:
 
 
 def encoder(content: RunContent) -> Html:
-    valid, width = content.stages["pretrain"].valid, _width(content)
-    found = curves.health_charts(valid, width)
+    found = curves.health_charts(content.stages["pretrain"].valid, _width(content))
     if not found:
-        return section("encoder", "Health of the encoder", note(sentences.stage_state(content, "pretrain")))
-    intro = (
-        "An encoder can cheat: describe everything alike (a collapse), or tell only where a patch lies. The loss does "
-        "not show it, so its features are measured directly, on valid."
-    )
+        return section("encoder", "Health of the encoder", note(_nothing(content, "pretrain")))
     verdict = _verdict(content)
-    told = note("There is no verdict: some of the measurements are missing.", "warn")
-    if verdict is not None:
-        said = f"Verdict: {verdict.word}. {verdict.reason[:1].upper()}{verdict.reason[1:]}. {verdict.advice}"
-        told = note(said.strip(), "good" if verdict.word == "healthy" else "warn")
-    rough = "The read-out of the parameters is fitted on half of at most 64 trajectories, so it is a rough number."
-    last = paragraph(rough, class_="soft")
-    return section("encoder", "Health of the encoder", paragraph(intro), told, charts(found), last)
+    kind = "good" if verdict is not None and verdict.word == "healthy" else "warn"
+    told = note(f"Verdict: {verdict}" if verdict else "No verdict: measurements are missing.", kind)
+    return section("encoder", "Health of the encoder", told, charts(found))
 
 
 # ---- 5 and 6: geometry, dynamics ---------------------------------------------------------------------------------
 def geometry(content: RunContent) -> Html:
-    found = curves.angle_charts(content.stages["align"].valid)
+    stage = content.stages["align"]
+    found = curves.angle_charts(stage.valid)
     if not found:
-        return section("geometry", "Geometry of trajectories", note(sentences.stage_state(content, "align")))
-    intro = (
-        "Think of a trajectory as a path: the turning angle is how much it bends from one step to the next, 0° if it "
-        "runs straight, 180° if it turns back. Alignment should make the latent path bend as the physical one does."
-    )
-    last = content.stages["align"].judged
-    angle = lambda key: f"{sentences.value(last.get(key), 3)}°"  # noqa: E731
+        return section("geometry", "Geometry of trajectories", note(_nothing(content, "align")))
+    angle = lambda key: f"{value(stage.judged.get(key), 3)}°"  # noqa: E731
     rows = [
         ("physical u", angle("angle_u"), "-"),
         ("z, before alignment", angle("angle_z"), angle("angle_error_z")),
         ("q, after alignment", angle("angle_q"), angle("angle_error_q")),
     ]
-    told = table(("path", "turning angle", "mean difference to u"), rows)
-    return section("geometry", "Geometry of trajectories", paragraph(intro), told, _gain(last), charts(found))
-
-
-def _gain(last: Plain) -> Html:
-    before, after = number(last.get("angle_error_z")), number(last.get("angle_error_q"))
-    if before is None or after is None:
-        return Html("")
-    text = f"Alignment changed the difference from {before:.3g}° to {after:.3g}°."
-    if after > 0.9 * before:
-        return paragraph(text, "That is little: more steps or a larger align.geo_weight may help.")
-    return paragraph(text)
+    notes = ("0° runs straight on, 180° turns back.",)
+    told = table(Table(("path", "turning angle", "mean difference to u"), rows, notes))
+    return section("geometry", "Geometry of trajectories", told, charts(found))
 
 
 def dynamics(content: RunContent) -> Html:
     stage = content.stages["dynamics"]
     chart = curves.error_chart(stage.valid)
     if chart is None:
-        return section("dynamics", "Forecasts in the latent space", note(sentences.stage_state(content, "dynamics")))
-    step, rollout = (number(stage.judged.get(key)) for key in ("step_error", "rollout_error"))
-    text = (
-        f"On valid, one step from true latents is off by {percent(step)} of their size, a whole forecast from the "
-        f"first frame by {percent(rollout)}: errors pile up, because every step starts from the result of the last."
-    )
-    return section("dynamics", "Forecasts in the latent space", paragraph(text), charts([chart]))
+        return section("dynamics", "Forecasts in the latent space", note(_nothing(content, "dynamics")))
+    step, rollout = (percent(number(stage.judged.get(key))) for key in ("step_error", "rollout_error"))
+    rows = [("one step from true latents", step), ("whole forecast from the first frame", rollout)]
+    told = table(Table(("on valid", "relative error"), rows))
+    return section("dynamics", "Forecasts in the latent space", told, charts([chart]))
 
 
 # ---- errors and 7: examples --------------------------------------------------------------------------------------
 def errors(content: RunContent) -> Html:
     if not content.errors:
         command = f"pdejepa evaluate {shlex.quote(str(content.root))}"
-        hint = paragraph("Errors on test and outside the training ranges were not measured yet. Measure them with:")
-        return section("errors", "Errors on other splits", hint, tag("pre", command))
+        return section("errors", "Errors on other splits", paragraph("Not measured yet:"), tag("pre", command))
     keys = ("rel_l2", "median", "last_frame", "repeat_first")
     rows = []
     for split, told in content.errors.items():
         numbers = [percent(number(told.get(key))) for key in keys]
-        rows.append((split[:60], sentences.value(told.get("n")), *numbers, sentences.value(told.get("n_unstable"))))
-    head = ("split", "trajectories", "relative L2", "median", "last frame", "repeating the first frame", "unstable")
-    caption = "Mean over trajectories of the relative L2 error of all forecast frames, in physical units."
+        rows.append((_marked(content, split), value(told.get("n")), *numbers, value(told.get("n_unstable"))))
+    columns = ("split", "trajectories", "relative L2", "median", "last frame", "repeating the first frame", "unstable")
+    notes = ("Mean over trajectories, all forecast frames, physical units.", "*: outside the training ranges.")
     chart = curves.frame_chart(content.errors)
-    return section("errors", "Errors on other splits", table(head, rows, caption), charts([chart]) if chart else "")
+    shown = charts([chart]) if chart else ""
+    return section("errors", "Errors on other splits", table(Table(columns, rows, notes)), shown)
+
+
+def _marked(content: RunContent, split: str) -> str:
+    splits = content.system.splits if content.system else ()
+    return f"{split[:60]}{'*' if any(s.name == split and s.is_ood for s in splits) else ''}"
 
 
 def examples(found: Sequence[Example], reason: str) -> Html:
@@ -220,62 +261,6 @@ def examples(found: Sequence[Example], reason: str) -> Html:
     for example in found:
         picture = image(example.picture, "png", f"Truth, forecast and error: {example.title}")
         parts += [tag("h3", example.title), paragraph(*example.sentences), figure(picture, is_wide=True)]
-    if found:
-        intro = "Truth (the solver), forecast (the model) and their difference. The model sees the start and no more."
-        parts.insert(0, paragraph(intro))
     if reason:
         parts.append(note(reason))
     return section("examples", "Example forecasts", *parts)
-
-
-# ---- 8: reproduce ------------------------------------------------------------------------------------------------
-def command(content: RunContent) -> str:
-    """The command that repeats this run, with run.yaml as its configuration; measured budgets as their steps."""
-    train = content.train
-    parts = ["pdejepa", "train", str(train.get("system", "NAME"))]
-    for name in content.asked:
-        plan = content.stages[name].n_planned
-        for unit in MEASURED:
-            if number(dig(train, name, "training", "budget", unit)) and plan:
-                budget = f"{name}.training.budget"
-                parts += [f"{budget}.{unit}=0", f"{budget}.steps={plan}"]
-    if train.get("recipe") in ("paper", "fast", "tiny"):
-        parts += ["--recipe", str(train["recipe"])]
-    return " ".join(shlex.quote(part) for part in (*parts, "--config", "run.yaml", "--out", "RUN"))
-
-
-def reproduce(content: RunContent) -> Html:
-    if not content.train:
-        return section("reproduce", "How to repeat it", note("The configuration is lost.", "warn"), _facts(content))
-    return section(
-        "reproduce",
-        "How to repeat it",
-        paragraph("Save the configuration below as run.yaml, then run:"),
-        tag("pre", command(content)),
-        details("Configuration (run.yaml)", _config_text(content.train), MAX_CONFIG),
-        _facts(content),
-    )
-
-
-def _config_text(train: Plain) -> str:
-    try:
-        return yaml_subset.dump(train)
-    except RecursionError:
-        return "nested too deeply to be shown"
-
-
-def _facts(content: RunContent) -> Html:
-    hashes = {f"weights of {name}": stage.sha256 for name, stage in content.stages.items() if stage.sha256}
-    facts: dict[str, Any] = {
-        "run folder": content.root.name,
-        "pdejepa": content.versions.get("pdejepa") or content.model.get("pdejepa"),
-        "PyTorch": content.versions.get("torch") or content.model.get("torch"),
-        "device": content.model.get("device"),
-        "commit": content.model.get("commit"),
-        "seed": content.train.get("seed"),
-        "hash of the data": content.data.get("hash"),
-        **hashes,
-        "weights of the model": content.model.get("weights_sha256"),
-    }
-    rows = [(name, tag("code", str(told)[:200])) for name, told in facts.items() if told not in (None, "")]
-    return table(("what", "value"), rows, "Hashes are SHA-256.", "words")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pdejepa.core.tables import Code, Table
 from pdejepa.core.text import human_bytes
 from pdejepa.data.generate.layout import Plan
 from pdejepa.data.generate.stats import CLIP, clipped
@@ -61,7 +62,7 @@ class Card:
     def _splits(self) -> str:
         rows = [
             (
-                f"`{split.name}`",
+                Code(split.name),
                 f"{self.plan.count(split):,}",
                 f"{min(split.n_environments, self.plan.count(split)):,}",
                 _kind(split),
@@ -74,13 +75,13 @@ class Card:
             "of environments. No initial condition occurs twice with the same parameters."
         )
         head = ("split", "trajectories", "environments", "kind", "meaning")
-        return f"## Splits\n\n{_table(head, rows)}\n\n{note}"
+        return f"## Splits\n\n{Table(head, rows).markdown()}\n\n{note}"
 
     def _parameters(self) -> str:
         parameters = self.plan.system.parameters
         rows = [
             (
-                f"`{p.name}`",
+                Code(p.name),
                 p.symbol,
                 p.unit,
                 p.meaning,
@@ -102,14 +103,14 @@ class Card:
             "physical limits",
         )
         found = f"Found in the files:\n\n{self._found(parameters)}"
-        return f"## Parameters\n\n{_table(head, rows)}\n\n{found}{self._constants()}"
+        return f"## Parameters\n\n{Table(head, rows).markdown()}\n\n{found}{self._constants()}"
 
     def _found(self, parameters: Sequence[Parameter]) -> str:
         rows = [
-            (f"`{p.name}`", *(f"{xi[:, j].min():.6g} .. {xi[:, j].max():.6g}" for xi in self.xi.values()))
+            (Code(p.name), *(f"{xi[:, j].min():.6g} .. {xi[:, j].max():.6g}" for xi in self.xi.values()))
             for j, p in enumerate(parameters)
         ]
-        return _table(("name", *self.xi), rows)
+        return Table(("name", *self.xi), rows).markdown()
 
     def _constants(self) -> str:
         listed = ", ".join(f"{name} = {value:g}" for name, value in self.plan.system.constants.items())
@@ -161,9 +162,9 @@ class Card:
     def _outcomes(self) -> str:
         labels = sorted({label for counts in self.outcomes.values() for label in counts})
         rows = [
-            (f"`{split}`", *(str(counts.get(label, 0)) for label in labels)) for split, counts in self.outcomes.items()
+            (Code(split), *(str(counts.get(label, 0)) for label in labels)) for split, counts in self.outcomes.items()
         ]
-        text = f"## Outcomes of the solves\n\n{_table(('split', *labels), rows)}\n\n"
+        text = f"## Outcomes of the solves\n\n{Table(('split', *labels), rows).markdown()}\n\n"
         if self.n_redrawn:
             return text + f"{self.n_redrawn} solves failed and were drawn again; `generation.json` lists them."
         return text + "No solve failed."
@@ -173,12 +174,12 @@ class Card:
             return "## Statistics\n\nThe train split is not part of this data set, so there is no `stats.yaml`."
         rows = [
             (
-                f"`{name}`",
+                Code(name),
                 *(f"{self.stats[kind][name]:.6g}" if name in self.stats[kind] else "-" for kind in self.stats),
             )
             for name in self.stats["mean"]
         ]
-        text = f"## Statistics of train (`stats.yaml`)\n\n{_table(('field', *self.stats), rows)}"
+        text = f"## Statistics of train (`stats.yaml`)\n\n{Table(('field', *self.stats), rows).markdown()}"
         small = clipped(self.stats)
         if small:
             text += (
@@ -209,8 +210,3 @@ def _kind(split: Split) -> str:
 
 def _interval(ends: tuple[float, float]) -> str:
     return f"[{ends[0]:g}, {ends[1]:g}]"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -21,7 +21,14 @@ from pdejepa.core.files import lock
 from pdejepa.core.run_folder import FOUR
 from pdejepa.method.config import RunConfig
 from pdejepa.method.pipeline import train
-from pdejepa.studies.ablate.ablation_record import Record, earlier_record, new_record, note_failure, write_record
+from pdejepa.studies.ablate.ablation_record import (
+    Ablation,
+    earlier_record,
+    new_record,
+    with_failure,
+    with_run,
+    write_record,
+)
 from pdejepa.studies.ablate.measure import Measuring
 from pdejepa.studies.ablate.reuse_stages import (
     copy_fitted,
@@ -44,7 +51,7 @@ def ablate(
     base: str | Path | None = None,
     n: int | None = None,
     say: Say = print,
-) -> Record:
+) -> Ablation:
     """Train what `what` needs in the folder `out`, measure it, and return the record.
 
     config: of the base, which has the variant physics; its budgets settle the number of steps of all runs.
@@ -67,7 +74,7 @@ class _Ablation:
         self.config, self.out, self.what, self.n, self.say = config, out, what, n, say
         self.runs = runs_for(what, config)
 
-    def run(self, base: str | Path | None) -> Record:
+    def run(self, base: str | Path | None) -> Ablation:
         if base is not None:
             self._take_base(Path(base))
         config = self._train_base()
@@ -82,7 +89,7 @@ class _Ablation:
                 self._finish(run.name, config)
             except NumericalError as error:
                 self.say(f"{run.name} is left out. {error}")
-                note_failure(record, run.name, str(error))
+                record = with_failure(record, run.name, str(error))
                 write_record(record, self.out)
             else:
                 record = self._measure(run, config, record)
@@ -136,13 +143,12 @@ class _Ablation:
             free_memory()
 
     # ---- measuring -----------------------------------------------------------------------------------------------
-    def _measure(self, run: Run, config: RunConfig, record: Record | None) -> Record:
+    def _measure(self, run: Run, config: RunConfig, record: Ablation | None) -> Ablation:
         """The record with this run in it, written."""
         measuring = Measuring(self.out / run.name, config, self.n)
         if record is None:
             record = new_record(measuring.forecaster, self.what, self.n, earlier_record(self.out))
-        record["runs"][run.name] = measuring.row(run, record["runs"].get(run.name))
-        record["failed"].pop(run.name, None)
+        record = with_run(record, run.name, measuring.row(run, record.runs.get(run.name)))
         write_record(record, self.out)
         return record
 

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
+from pdejepa.evaluate.record import Checked
 from pdejepa.models.condition import Drive
 from pdejepa.models.integrate import rk_step
 from pdejepa.models.surrogate import Surrogate
@@ -40,8 +41,8 @@ def rollout_errors(model: Surrogate, q: Tensor, drive: Drive) -> dict[str, Tenso
     rolled = model.rollout(q[:, :observed], drive, n_frames - observed)
     return {
         "late_teacher": late_teacher(model, q, drive),
-        "final": relative(rolled[:, -1:], q[:, -1:]),
-        "whole": relative(rolled[:, observed:], q[:, observed:]),
+        "final": latent_error(rolled[:, -1:], q[:, -1:]),
+        "whole": latent_error(rolled[:, observed:], q[:, observed:]),
         "round_trip": round_trip(model, q, drive),
     }
 
@@ -57,7 +58,7 @@ def late_teacher(model: Surrogate, q: Tensor, drive: Drive) -> Tensor:
     frames = late_frames(q.shape[1], _first(model))
     steps = [model.advance(_state(model, q, t), _time(q, t), drive, 1) for t in frames]  # (B,1,N,S) each
     reached = torch.cat(steps, 1)[..., : q.shape[-1]]  # (B,K,N,D)
-    return relative(reached, q[:, frames.start + 1 : frames.stop + 1])
+    return latent_error(reached, q[:, frames.start + 1 : frames.stop + 1])
 
 
 def round_trip(model: Surrogate, q: Tensor, drive: Drive) -> Tensor:
@@ -67,7 +68,7 @@ def round_trip(model: Surrogate, q: Tensor, drive: Drive) -> Tensor:
     start = _state(model, q, first)
     end = model.advance(start, _time(q, first), drive, n)[:, -1]
     back = backward(model, end, _time(q, first + n), drive, n)
-    return relative(back[:, None, :, : q.shape[-1]], q[:, first : first + 1])
+    return latent_error(back[:, None, :, : q.shape[-1]], q[:, first : first + 1])
 
 
 def backward(model: Surrogate, state: Tensor, s: Tensor, drive: Drive, n_frames: int) -> Tensor:
@@ -85,13 +86,26 @@ def backward(model: Surrogate, state: Tensor, s: Tensor, drive: Drive, n_frames:
     return state
 
 
-def relative(x_hat: Tensor, x: Tensor) -> Tensor:
-    """|x_hat - x| / |x| over everything but the first axis, (B,) float64."""
+def latent_error(x_hat: Tensor, x: Tensor) -> Tensor:
+    """|x_hat - x| / |x| of every row, (B,) float64; the difference is taken in the precision of the latents."""
     error, norm = ((y.double().flatten(1)).norm(dim=1) for y in (x_hat - x, x))
     return error / norm
 
 
-def summarise(tables: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Rollouts(Checked):
+    """Means of the four errors over n trajectories, and how many of each are not finite."""
+
+    late_teacher: float | None
+    final: float | None
+    whole: float | None
+    round_trip: float | None
+    round_trip_median: float | None
+    n: int
+    n_not_finite: dict[str, int] = field(default_factory=dict)
+
+
+def summarise(tables: Iterable[dict[str, Tensor]]) -> Rollouts:
     """Means over all trajectories; None where a value is not finite, which is counted.
 
     A round trip may magnify a few trajectories by many orders: its median stands beside its mean.
@@ -99,12 +113,12 @@ def summarise(tables: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
     parts = list(tables)
     joined = {name: torch.cat([part[name] for part in parts]).cpu() for name in MEASURES}
     trips = joined["round_trip"].nan_to_num(nan=torch.inf, posinf=torch.inf)
-    return {
+    return Rollouts(
         **{name: number(values.mean()) for name, values in joined.items()},
-        "round_trip_median": number(trips.quantile(0.5)),
-        "n": len(trips),
-        "n_not_finite": {name: int((~values.isfinite()).sum()) for name, values in joined.items()},
-    }
+        round_trip_median=number(trips.quantile(0.5)),
+        n=len(trips),
+        n_not_finite={name: int((~values.isfinite()).sum()) for name, values in joined.items()},
+    )
 
 
 def number(value: Tensor) -> float | None:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from pdejepa.core.progress import progress
 from pdejepa.core.weights import restore
 from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
-from pdejepa.evaluate.geometry import compare_geometry
+from pdejepa.evaluate.evaluations import make_record
+from pdejepa.evaluate.geometry import Geometry, compare_geometry
 from pdejepa.evaluate.protocol import evaluate, trajectory_counts, truth_of
-from pdejepa.evaluate.results import make_result
+from pdejepa.evaluate.record import SplitErrors
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.method.config import RunConfig
 from pdejepa.models.decoder import Decoder
-from pdejepa.studies.ablate.latent_rollouts import rollout_errors, summarise
+from pdejepa.studies.ablate.ablation_record import Reconstruction, RunRecord
+from pdejepa.studies.ablate.latent_rollouts import Rollouts, number, rollout_errors, summarise
 from pdejepa.studies.ablate.reuse_stages import done
 from pdejepa.studies.ablate.runs import Run
 from pdejepa.training.checkpoint import FINAL, StageFolder
@@ -36,8 +39,6 @@ TOKENS = {"cpu": 32_768, "cuda": 262_144}  # encoded at once, about; a rollout o
 DECODED = 16  # trajectories decoded at once
 SOLVED = 240  # trajectories solved at once, about; whole chunks of the solver
 PART_KEYS = ("errors", "geometry", "rollouts", "reconstruct")
-
-Row = dict[str, Any]
 
 
 class Measuring:
@@ -49,15 +50,14 @@ class Measuring:
         self.forecaster.takes_finer_steps = False  # only `physics` would: all runs are compared with the same steps
         self.model, self.system = self.forecaster.surrogate, self.forecaster.system
 
-    def row(self, run: Run, known: Row | None) -> Row:
+    def row(self, run: Run, known: RunRecord | None) -> RunRecord:
         """Everything that the record keeps of the run; parts of `known` that are of these very weights are kept."""
         row = self._plain(run)
-        known = known or {}
-        is_same = all(known.get(key) == row[key] for key in ("weights_sha256", "n"))
-        kept = {key: known[key] for key in PART_KEYS if is_same and known.get(key)}
-        if kept.get("reconstruct", {}).get("weights_sha256") != self._side_hash():
-            kept.pop("reconstruct", None)
-        row.update(kept)
+        parts: dict[str, Any] = {}
+        if known is not None and (known.weights_sha256, known.n) == (row.weights_sha256, row.n):
+            parts = {key: found for key in PART_KEYS if (found := getattr(known, key))}
+        if "reconstruct" in parts and parts["reconstruct"].weights_sha256 != self._side_hash():
+            del parts["reconstruct"]
         measures: dict[str, Callable[[], Any]] = {
             "errors": self.errors,
             "geometry": self.geometry,
@@ -66,24 +66,25 @@ class Measuring:
         }
         with torch.no_grad(), full_precision(self.forecaster.device):
             for part in PART_KEYS:
-                if part in run.parts and part not in kept:
-                    row[part] = measures[part]()
-        return row
+                if part in run.parts and part not in parts:
+                    parts[part] = measures[part]()
+        return dataclasses.replace(row, **parts)
 
-    def _plain(self, run: Run) -> Row:
+    def _plain(self, run: Run) -> RunRecord:
         """What is known without measuring: provenance, sizes, steps."""
         field = self.config.model.field
-        return {
-            **make_result(self.forecaster, {}),
-            "n": self.n,
-            "changes": dict(run.changes),
-            "shared": list(run.shared),
-            "steps": {stage: found["steps"] for stage in run.chain if (found := done(self.folder, stage))},
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-            "integrator": field.integrator,
-            "n_substeps": field.n_substeps,
-            "anchor_weight": self.config.align.anchor_weight,
-        }
+        known = make_record(self.forecaster, {})
+        return RunRecord(
+            **{f.name: getattr(known, f.name) for f in dataclasses.fields(known)},
+            n=self.n,
+            changes=dict(run.changes),
+            shared=run.shared,
+            steps={stage: found["steps"] for stage in run.chain if (found := done(self.folder, stage))},
+            parameters=sum(p.numel() for p in self.model.parameters()),
+            integrator=field.integrator,
+            n_substeps=field.n_substeps,
+            anchor_weight=self.config.align.anchor_weight,
+        )
 
     # ---- the parts -----------------------------------------------------------------------------------------------
     @property
@@ -93,16 +94,16 @@ class Measuring:
         with self._data() as data:
             return [name for name in names if data is None or name in data.splits]
 
-    def errors(self) -> dict[str, Any]:
+    def errors(self) -> dict[str, SplitErrors]:
         with self._data() as data:
             total = sum(trajectory_counts(self.forecaster, self.splits, data, self.n).values())
             with progress(total, f"{self.folder.name}: forecast errors") as bar:
                 return evaluate(self.forecaster, self.splits, data, self.n, report=bar.advance)
 
-    def geometry(self) -> dict[str, Any]:
+    def geometry(self) -> Geometry:
         return compare_geometry((u, z, self.model.project(z)) for u, z, _ in self._latents("valid", "geometry"))
 
-    def rollouts(self) -> dict[str, Any]:
+    def rollouts(self) -> dict[str, Rollouts]:
         found = {}
         for split in self.splits:
             parts = self._latents(split, f"rollouts of {split}")
@@ -111,7 +112,7 @@ class Measuring:
             )
         return found
 
-    def reconstruct(self) -> dict[str, Any]:
+    def reconstruct(self) -> Reconstruction:
         """e_rec: decoding the true q, over the frames that a forecast is judged on."""
         decoder, first = self._side_decoder(), self.model.history
         errors: dict[str, list[Tensor]] = {"rel_l2": [], "rel_l2_joint": []}
@@ -121,13 +122,13 @@ class Measuring:
             errors["rel_l2"].append(metrics.rel_l2(guess, true, first).cpu())
             errors["rel_l2_joint"].append(metrics.rel_l2_joint(guess, true, first).cpu())
         told = done(self.folder, "reconstruct") or {}
-        return {
-            **{name: float(torch.cat(values).nanmean()) for name, values in errors.items()},
-            "n": sum(len(values) for values in errors["rel_l2"]),
-            "steps": told.get("steps"),
-            "seconds": told.get("seconds"),
-            "weights_sha256": self._side_hash(),
-        }
+        return Reconstruction(
+            **{name: number(torch.cat(values).nanmean()) for name, values in errors.items()},
+            n=sum(len(values) for values in errors["rel_l2"]),
+            steps=told.get("steps"),
+            seconds=told.get("seconds"),
+            weights_sha256=self._side_hash(),
+        )
 
     def _side_hash(self) -> str | None:
         return (done(self.folder, "reconstruct") or {}).get("weights_sha256")

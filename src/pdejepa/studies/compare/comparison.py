@@ -24,12 +24,12 @@ interrupted keeps the trials that were done; its training begins anew.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,9 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
-from pdejepa.evaluate.published import metric_of
+from pdejepa.evaluate.record import METHOD, parse, to_plain
 from pdejepa.method import recipes
-from pdejepa.studies.compare.comparison_records import asked, budget_key, read_record
+from pdejepa.studies.compare.comparison_records import SolverRecord, budget_key, read_record
 from pdejepa.studies.compare.competitors import CARDS, Entry, longest_history
 from pdejepa.studies.compare.judgement import is_blind, judge, speed, true_frames
 from pdejepa.studies.compare.trials import clear, keep_trials, trial, trial_budget, trials_of
@@ -56,7 +56,7 @@ BUSY = 0.75  # processes that run or wait, per core, above which seconds on a CP
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
 
 
-def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict[str, Any]]:
+def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[SolverRecord]:
     """Run what is missing; return all records.  One process at a time: another one in the same folder waits."""
     recipes.get(plan.system, plan.recipe)  # refuses unknown names
     if plan.size not in SIZES:
@@ -67,7 +67,7 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[dict
         return _compare(plan, say)
 
 
-def _compare(plan: Comparison, say: Callable[[str], object]) -> list[dict[str, Any]]:
+def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecord]:
     able = forecasters(plan)
     for name in plan.solvers:
         if name not in able:
@@ -103,16 +103,16 @@ def _check_load(say: Callable[[str], object]) -> None:
         )
 
 
-def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> dict[str, Any]:
+def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> SolverRecord:
     """A record; one of another device, or of other data, is not an answer to what is asked now."""
     record, here = read_record(path), device_name(plan.device)
-    if record is None or asked(record) != (plan.system, name, plan.recipe, plan.size, plan.budget, seed):
+    if record is None or record.question != (plan.system, name, plan.recipe, plan.size, plan.budget, seed):
         raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
-    if record["device"] != here:
-        raise ConfigError(f"{path} was measured on {record['device']}, this is {here}. Use another --out.")
-    if pool is not None and record.get("data_hash") != pool.data.hash:
+    if record.device != here:
+        raise ConfigError(f"{path} was measured on {record.device}, this is {here}. Use another --out.")
+    if pool is not None and record.data_hash != pool.data.hash:
         raise ConfigError(
-            f"{path} was measured on other data (hash {str(record.get('data_hash'))[:12]}, now {pool.data.hash[:12]}). "
+            f"{path} was measured on other data (hash {record.data_hash[:12]}, now {pool.data.hash[:12]}). "
             "Use another --out, or remove it."
         )
     return record
@@ -142,21 +142,21 @@ def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
     """What can be known from one frame, where a record of the same data tells it."""
     known: dict[str, float | None] = {}
     for record in records_before(plan, f"{plan.system}-*.json"):
-        if record.get("data_hash") == data_hash:
-            blind = {split: part.get("blind") for split, part in record["errors"].items()}
+        if record.data_hash == data_hash:
+            blind = {split: part.blind for split, part in record.errors.items()}
             known |= {split: value for split, value in blind.items() if value is not None}
     return known
 
 
-def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) -> dict[str, Any] | None:
+def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) -> SolverRecord | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
     plan, title = turn.plan, CARDS[turn.solver].title
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
     say(f"{title} ({number}), seed {turn.seed}: {long}{counted}")
     try:
-        write_json(path, _one(turn))
-        record: dict[str, Any] = json.loads(path.read_text())
+        record = replace(_one(turn), file=str(path))
+        write_json(path, to_plain(record))
     except Interrupted:
         raise
     except PdejepaError as error:
@@ -168,13 +168,13 @@ def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) ->
     except Exception:  # a mistake of ours
         say(f"{title}: failed.\n{traceback.format_exc()}")
     else:
-        test, n_steps = record["errors"]["test"][metric_of(plan.system)], sum(record["steps"].values())
-        say(f"{title}: test {test:.3%}, {n_steps:,} steps, {record['seconds']:.0f} s")
+        test, n_steps = record.error("test") or 0.0, sum(record.steps.values())
+        say(f"{title}: test {test:.3%}, {n_steps:,} steps, {record.seconds:.0f} s")
         return record
     return None
 
 
-def _one(turn: Turn) -> dict[str, Any]:
+def _one(turn: Turn) -> SolverRecord:
     """Train and judge one competitor."""
     import torch._dynamo  # a second of its own
 
@@ -195,7 +195,8 @@ def _one(turn: Turn) -> dict[str, Any]:
     }
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     errors = {split: judge(entry, pool, split) for split in splits}
-    return {**_asked(turn, entry), "errors": errors, **trained, **speed(entry, pool, "test"), **_where(turn)}
+    told = {**_asked(turn, entry), "errors": errors, **trained, **speed(entry, pool, "test"), **_where(turn)}
+    return parse(SolverRecord, told)
 
 
 def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
@@ -206,6 +207,7 @@ def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
         "solver": turn.solver,
         "title": card.title,
         "recipe": plan.recipe,
+        "variant": recipes.get(plan.system, plan.recipe).variant if turn.solver == METHOD else "",
         "size": plan.size,
         "seed": turn.seed,
         budget_key(plan.budget.unit): plan.budget.amount,

@@ -1,40 +1,93 @@
-"""The records of comparisons, read back: checked before they are believed, and named if they are damaged.
-
-One table: one system, size of data, budget and device, and one data set, or the report is refused.
+"""The records of comparisons, read back, and checked that they belong together.
 
     combined-fno-fast-paper-180s-s0.json      system, solver, recipe, size of data, budget, seed: errors and cost
+
+One table: one system, size of data, budget and device, and one data set, or the report is refused.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pdejepa.core.errors import DataError
+from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.files import read_json
 from pdejepa.evaluate.published import metric_of
+from pdejepa.evaluate.record import Checked, Number, Record, parse
 from pdejepa.studies.compare.competitors import CARDS
-from pdejepa.systems import NAMES
 from pdejepa.training.budget import UNITS, TotalBudget, Unit
 
 KEYS = ("solver", "errors")  # a file that has them, and a budget, is meant to be a record
-NUMBERS = (
-    "true_frames",
-    "parameters",
-    "peak_memory_bytes",
-    "ms_per_forecast",
-    "ms_per_adaptation",
-    "seconds",
-    "learning_rate_factor",
-)
-WORDS = ("title", "recipe", "size", "device", "weights", "adapts")
-ERRORS = ("rel_l2", "rel_l2_joint", "tail")
-OPTIONAL_WORDS = ("commit", "data_hash")
-OPTIONAL_ERRORS = ("repeat_first", "blind", "n", "n_diverged", "tail_from")
+
+
+@dataclass(frozen=True)
+class Trial(Checked):
+    """A short training with `factor` times the recipe's learning rate; score None: it diverged."""
+
+    factor: float
+    score: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverRecord(Record):
+    """One solver in one comparison: its errors, and what it cost.
+
+    budget_...: of the training, one of the four        seconds: of the training, as measured
+    is_blind: told neither parameters nor another trajectory
+    adapts: what it does before a forecast, `gradient` if it fits a code
+    true_frames: given for the common tail              weights: `scratch`
+    """
+
+    title: str
+    size: str
+    budget_seconds: Number = None
+    budget_steps: Number = None
+    budget_samples: Number = None
+    budget_flops: Number = None
+    weights: str
+    true_frames: int
+    is_blind: bool = False
+    adapts: str
+    seconds: float
+    steps: dict[str, int] = field(default_factory=dict)
+    learning_rate_factor: float
+    trials: tuple[Trial, ...] = ()
+    parameters: int
+    peak_memory_bytes: float
+    ms_per_forecast: float
+    ms_per_adaptation: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.solver not in CARDS:
+            raise ConfigError(f"unknown solver {self.solver[:40]!r}")
+        told = [key for key in map(budget_key, UNITS) if getattr(self, key) is not None]
+        if len(told) != 1:
+            raise ConfigError(f"it tells {' and '.join(told) or 'no budget'}")
+        if not getattr(self, told[0]) > 0:
+            raise ConfigError(f"{told[0]} must be above 0")
+        if "test" not in self.errors:
+            raise ConfigError("no errors of test")
+        for split, found in self.errors.items():
+            missing = [key for key in ("rel_l2", "rel_l2_joint", "tail") if getattr(found, key) is None]
+            if missing:
+                raise ConfigError(f"errors: {split} lacks {missing[0]}")
+
+    @property
+    def budget(self) -> TotalBudget:
+        found = {unit: getattr(self, budget_key(unit)) for unit in UNITS}
+        return next(TotalBudget(unit, amount) for unit, amount in found.items() if amount is not None)
+
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """What the name of a record promises."""
+        return self.system, self.solver, self.recipe, self.size, self.budget, self.seed
+
+    def error(self, split: str) -> float | None:
+        """The headline error of a split; one norm over the channels where the published numbers have it so."""
+        return getattr(self.errors[split], metric_of(self.system)) if split in self.errors else None
 
 
 def budget_key(unit: Unit) -> str:
@@ -42,64 +95,25 @@ def budget_key(unit: Unit) -> str:
     return f"budget_{unit}"
 
 
-def budget_of(record: dict[str, Any]) -> TotalBudget:
-    return next(TotalBudget(unit, record[key]) for unit in UNITS if (key := budget_key(unit)) in record)
-
-
-def asked(record: dict[str, Any]) -> tuple[Any, ...]:
-    """What the name of a record promises."""
-    system, solver, recipe, size, seed = (record[key] for key in ("system", "solver", "recipe", "size", "seed"))
-    return system, solver, recipe, size, budget_of(record), seed
-
-
-def read_record(path: Path) -> dict[str, Any] | None:
+# ---- reading -----------------------------------------------------------------------------------------------------
+def read_record(path: Path) -> SolverRecord | None:
     """The record in a JSON file; None if it holds something else, DataError if it is damaged."""
     try:
         plain = read_json(path)
     except ValueError as error:
         raise DataError(f"{path} cannot be read ({error}). Remove it, or choose another folder.") from None
-    if not isinstance(plain, dict) or not set(KEYS) <= set(plain) or not _budgets(plain):
+    is_meant = isinstance(plain, dict) and set(KEYS) <= set(plain) and any(budget_key(unit) in plain for unit in UNITS)
+    if not is_meant:
         return None
-    wrong = _fault(plain)
-    if wrong:
-        raise DataError(f"{path} is no record that can be used: {wrong}. Remove it, and run its comparison again.")
-    return plain
+    try:
+        return replace(parse(SolverRecord, plain), file=str(path))
+    except (ValueError, ConfigError) as error:
+        raise DataError(
+            f"{path} is no record that can be used: {error}. Remove it, and run its comparison again."
+        ) from None
 
 
-def _budgets(plain: dict[str, Any]) -> list[str]:
-    return [key for key in map(budget_key, UNITS) if key in plain]
-
-
-def _fault(plain: dict[str, Any]) -> str:
-    """What is wrong with a record, in a few words; empty if nothing is."""
-    for key, known in (("system", NAMES), ("solver", tuple(CARDS))):
-        if plain.get(key) not in known:
-            return f"unknown {key} {str(plain.get(key))[:40]!r}"
-    if len(_budgets(plain)) > 1:
-        return f"it tells {' and '.join(_budgets(plain))}"
-    errors, steps = plain["errors"], plain.get("steps")
-    if not isinstance(errors, dict) or "test" not in errors:
-        return "no errors of test"
-    told = {split: part if isinstance(part, dict) else {} for split, part in errors.items()}
-    found = {f"{split} {key}": part.get(key) for split, part in told.items() for key in ERRORS}
-    found |= {f"{split} {key}": part.get(key) or 0 for split, part in told.items() for key in OPTIONAL_ERRORS}
-    found |= {key: plain.get(key) for key in (*_budgets(plain), *NUMBERS)}
-    found |= {f"steps of {stage}": n for stage, n in steps.items()} if isinstance(steps, dict) else {"steps": None}
-    bad = [name for name, value in found.items() if not _is_number(value)]
-    bad += [] if type(plain.get("seed")) is int and plain["seed"] >= 0 else ["seed"]
-    bad += [f"the name of a split, {name[:40]!r}," for name in told if not re.fullmatch(r"\w+", name, re.ASCII)]
-    bad += [key for key in _budgets(plain) if not bad and not plain[key] > 0]
-    words = {key: plain.get(key) for key in WORDS} | {key: plain.get(key) or "" for key in OPTIONAL_WORDS}
-    bad += [key for key, value in words.items() if not isinstance(value, str) or not value.isprintable()]
-    return f"{bad[0]} is missing or wrong" if bad else ""
-
-
-def _is_number(value: Any) -> bool:
-    """Finite and not negative; JSON as Python reads it may also hold NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
-
-
-def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
+def read_records(places: Sequence[Path]) -> list[SolverRecord]:
     """Records in files and folders, best first; DataError if one is damaged, or they do not belong together."""
     paths: dict[Path, Path] = {}
     for place in places:
@@ -107,44 +121,38 @@ def read_records(places: Sequence[Path]) -> list[dict[str, Any]]:
             raise DataError(f"{place} does not exist. Give folders or files with records of comparisons.")
         here = sorted(place.glob("*.json")) if place.is_dir() else [place]
         paths |= {path.resolve(): path for path in here}  # each once, however often it is named
-    found = [{**record, "file": str(path)} for path in paths.values() if (record := read_record(path)) is not None]
-    _check_asked(found)
+    found = [record for path in paths.values() if (record := read_record(path)) is not None]
+    _check_questions(found)
     _check_data(found)
-    return sorted(found, key=lambda r: (r["system"], *astuple(budget_of(r)), error(r, "test") or 0.0))
+    return sorted(found, key=lambda r: (r.system, *astuple(r.budget), r.error("test") or 0.0))
 
 
-def _check_asked(records: list[dict[str, Any]]) -> None:
+def _check_questions(records: list[SolverRecord]) -> None:
     """Refuse two answers to the same question."""
     first: dict[tuple[Any, ...], str] = {}
     for record in records:
-        question = (*asked(record), record["device"])
-        before = first.setdefault(question, record["file"])
-        if before != record["file"]:
+        question = (*record.question, record.device)
+        before = first.setdefault(question, record.file)
+        if before != record.file:
             words = ", ".join(map(str, question))
-            raise DataError(f"{before} and {record['file']} are records of the same: {words}. Name one of them.")
+            raise DataError(f"{before} and {record.file} are records of the same: {words}. Name one of them.")
 
 
-def _check_data(records: list[dict[str, Any]]) -> None:
+def _check_data(records: list[SolverRecord]) -> None:
     """Refuse records of one system and size whose data differ; those of two devices may, in their last digits."""
-    first: dict[tuple[str, ...], dict[str, Any]] = {}
+    first: dict[tuple[str, ...], SolverRecord] = {}
     for record in records:
-        known = first.setdefault((record["system"], record["size"], record["device"]), record)
-        before, now = (str(one.get("data_hash") or "none") for one in (known, record))
+        known = first.setdefault((record.system, record.size, record.device), record)
+        before, now = (one.data_hash or "none" for one in (known, record))
         if before != now:
             raise DataError(
-                f"{known['file']} and {record['file']} cannot be in one report: expected the same data of "
-                f"{record['system']}, got data_hash {before[:12]} and {now[:12]}. Report them apart, or move the one "
+                f"{known.file} and {record.file} cannot be in one report: expected the same data of "
+                f"{record.system}, got data_hash {before[:12]} and {now[:12]}. Report them apart, or move the one "
                 "with the old data away and run its comparison again."
             )
 
 
-def error(record: dict[str, Any], split: str) -> float | None:
-    """The headline error of a split; one norm over the channels where the published numbers have it so."""
-    found = record["errors"].get(split)
-    return None if found is None else float(found[metric_of(record["system"])])
-
-
-def named(r: dict[str, Any], records: list[dict[str, Any]]) -> str:
+def named(r: SolverRecord, records: Sequence[SolverRecord]) -> str:
     """The title of a record, with its seed where the table has several of that solver."""
-    n = sum(other["solver"] == r["solver"] for other in records)
-    return f"{r['title']}, seed {r['seed']}" if n > 1 else str(r["title"])
+    n = sum(other.solver == r.solver for other in records)
+    return f"{r.title}, seed {r.seed}" if n > 1 else r.title

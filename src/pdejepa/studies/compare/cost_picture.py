@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.files import write_aside
-from pdejepa.studies.compare.comparison_records import budget_of, error, named
+from pdejepa.studies.compare.comparison_records import SolverRecord, named
 from pdejepa.studies.compare.comparison_tables import groups, title
 from pdejepa.studies.compare.paper_claims import METHOD
 
@@ -18,7 +18,7 @@ MARKERS = "oD^sv"  # of the first budget, the second, ..
 RADIUS = 3.0  # of a point, in pixels of a figure before it is saved
 
 
-def plot(records: list[dict[str, Any]], path: Path) -> None:
+def plot(records: list[SolverRecord], path: Path) -> None:
     """Error against the cost of a forecast, one panel per comparison; filled: test, hollow: ood."""
     import matplotlib
 
@@ -31,7 +31,7 @@ def plot(records: list[dict[str, Any]], path: Path) -> None:
         for table, marker in zip(tables, cycle(MARKERS)):
             for r in table:
                 _point(axis, r, table, marker)
-            axis.loglog([], [], marker, color="k", label=budget_of(table[0]).words() if len(tables) > 1 else "test")
+            axis.loglog([], [], marker, color="k", label=table[0].budget.words() if len(tables) > 1 else "test")
         axis.loglog([], [], "o", color="k", fillstyle="none", label="hollow: ood" if len(tables) > 1 else "ood")
         axis.legend(fontsize=8)
         axis.margins(x=0.2, y=0.1)  # room for names
@@ -46,12 +46,12 @@ def plot(records: list[dict[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-def _panels(records: list[dict[str, Any]]) -> dict[str, list[list[dict[str, Any]]]]:
+def _panels(records: list[SolverRecord]) -> dict[str, list[list[SolverRecord]]]:
     """Tables that belong into one panel, by its title."""
-    panels: dict[str, list[list[dict[str, Any]]]] = {}
+    panels: dict[str, list[list[SolverRecord]]] = {}
     for table in groups(records).values():
         panels.setdefault(title(table[0], ""), []).append(table)
-    budgets = [" and ".join(budget_of(table[0]).words() for table in tables) for tables in panels.values()]
+    budgets = [" and ".join(table[0].budget.words() for table in tables) for tables in panels.values()]
     return {title(tables[0][0], words): tables for tables, words in zip(panels.values(), budgets, strict=True)}
 
 
@@ -76,11 +76,11 @@ def _part(names: Sequence[Any], points: Sequence[Any]) -> None:
         placed.append(box)
 
 
-def _point(axis: Any, r: dict[str, Any], table: list[dict[str, Any]], marker: str) -> None:
+def _point(axis: Any, r: SolverRecord, table: list[SolverRecord], marker: str) -> None:
     """One record: its error inside, named, and a line to the one outside."""
-    colour = "#D55E00" if r["solver"] == METHOD else "#0072B2"
-    cost = r["ms_per_forecast"] + (r["ms_per_adaptation"] if r["adapts"] == "gradient" else 0.0)
-    test, ood = error(r, "test"), error(r, "ood")
+    colour = "#D55E00" if r.solver == METHOD else "#0072B2"
+    cost = r.ms_per_forecast + (r.ms_per_adaptation if r.adapts == "gradient" else 0.0)
+    test, ood = r.error("test"), r.error("ood")
     axis.loglog(cost, test, marker, color=colour)
     axis.annotate(named(r, table), (cost, test), textcoords="offset points", xytext=BESIDE[0], fontsize=8)
     if ood is not None:

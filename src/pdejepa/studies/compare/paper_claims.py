@@ -8,9 +8,9 @@ printed, or the solver diverged.
 from __future__ import annotations
 
 from pdejepa.evaluate import published as ours
+from pdejepa.evaluate.record import METHOD
 from pdejepa.systems import System
 
-METHOD = "pdejepa"
 Errors = tuple[float | None, float | None]
 
 PUBLISHED: dict[str, dict[str, Errors]] = {

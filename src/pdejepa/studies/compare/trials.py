@@ -17,7 +17,7 @@ import torch
 from pdejepa.core.device import device_name, forget_memory, free_memory
 from pdejepa.core.errors import NumericalError
 from pdejepa.core.files import read_json, write_json
-from pdejepa.studies.compare.comparison_records import budget_of
+from pdejepa.evaluate.record import to_plain
 from pdejepa.studies.compare.turns import Turn, records_before
 from pdejepa.training.budget import TotalBudget
 
@@ -83,8 +83,8 @@ def _trials_before(turn: Turn) -> list[dict[str, Any]]:
     plan = turn.plan
     same = (trial_budget(plan.budget), device_name(plan.device), turn.pool.data.hash)
     for record in records_before(plan, f"{plan.system}-{turn.solver}-{plan.recipe}-{plan.size}-*-s{turn.seed}.json"):
-        if (trial_budget(budget_of(record)), record["device"], record.get("data_hash")) == same:
-            return _checked(record.get("trials"))
+        if (trial_budget(record.budget), record.device, record.data_hash) == same:
+            return _checked([to_plain(one) for one in record.trials])
     return []
 
 

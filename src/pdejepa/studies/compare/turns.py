@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from pdejepa.baselines import check_name, known_as
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.provenance import commit
-from pdejepa.studies.compare.comparison_records import read_record
+from pdejepa.studies.compare.comparison_records import SolverRecord, read_record
 from pdejepa.studies.compare.competitors import CARDS, NAMES, Entry, make
 from pdejepa.training.budget import TotalBudget
 
@@ -71,7 +70,7 @@ class Turn:
         return make(self.solver, self.plan.system, self.plan.recipe, self.seed)
 
 
-def records_before(plan: Comparison, pattern: str) -> list[dict[str, Any]]:
+def records_before(plan: Comparison, pattern: str) -> list[SolverRecord]:
     """Records in the folder of a comparison, of any budget; a damaged one is none."""
     found = []
     for path in sorted(plan.out.glob(pattern)):

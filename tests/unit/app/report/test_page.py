@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from pdejepa.app.cli import main
-from pdejepa.app.report import examples, sections
+from pdejepa.app.report import examples
 from pdejepa.app.report.content import read_run
 from pdejepa.app.report.markup import Html, esc, tag
 from pdejepa.app.report.page import NAVIGATION, report, write_report
+from pdejepa.app.report.reproduce import command as repeating
 from pdejepa.core.config import load_config, to_yaml
 from pdejepa.core.errors import UsageError
 from pdejepa.method.config import RunConfig
@@ -54,7 +55,7 @@ class Checker(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join("".join(self.words).split())
+        return " ".join(" ".join(self.words).split())
 
 
 @pytest.fixture
@@ -75,14 +76,14 @@ def test_a_finished_run(tmp_path: Path) -> None:
     found = Checker(text)
     assert len(found.images) == 4 + 5 + 2 + 1 + 1
     for words in (
-        "Advection", "u_t + beta u_x = 0", "learned operator per physical term", "240 trajectories",
-        "On valid, its forecasts are off by 8%", "On test the error is 5%; repeating the first frame would give 130%",
-        "On ood, outside the training ranges, the error is 40%", "Verdict: healthy", "from 30° to 6°",
-        "no finished model", "pdejepa train advection --recipe tiny --config run.yaml --out RUN", "4 min 40 s",
+        "Advection", "u_t + beta u_x = 0", "physics", "trajectories of train 240", "8% error of forecasts on valid",
+        "test 12 5% 4% 10% 130% 0", "ood* 12 40% 4% 10% 130% 0", "Verdict: healthy", "z, before alignment 80° 30°",
+        "q, after alignment 55° 6°", "whole forecast from the first frame 16%", "no finished model",
+        "pdejepa train advection --recipe tiny --config run.yaml --out RUN", "4 min 40 s",
         "d" * 64,
     ):  # fmt: skip
         assert words in found.text, words
-    assert "not finished:" not in found.text
+    assert "Not finished:" not in found.text
     assert all(f'id="{anchor}"' in text for anchor, _ in NAVIGATION)
 
 
@@ -91,7 +92,7 @@ def test_unfinished_runs_say_so(tmp_path: Path) -> None:
     root = folder.write_run(tmp_path / "run", ("pretrain",))
     folder.write_stage(root / "align", is_done=False, planned=500)
     text = page(root).text
-    assert "not finished: align stopped at step 100 of 500; dynamics was not begun; decode was not begun" in text
+    assert "Not finished: align stopped at step 100 of 500; dynamics was not begun; decode was not begun" in text
     assert "100 of 500, unfinished" in text
     assert "The stage dynamics was not begun." in text
     assert "pdejepa evaluate" in text
@@ -104,7 +105,7 @@ def test_missing_and_damaged_parts_say_so(tmp_path: Path) -> None:
     (root / "dynamics" / "metrics.jsonl").write_text('{"step": 1}\n')
     (root / "config.json").write_text("{")
     text = page(root).text
-    assert "the settings are lost" in text
+    assert "The settings are lost." in text
     assert "pretrain/metrics.jsonl is missing" in text
     assert "The stage dynamics left no measurements." in text
     assert "The configuration is lost" in text
@@ -118,7 +119,7 @@ def test_a_sick_encoder_gets_advice(
 ) -> None:
     monkeypatch.setitem(folder.MEASURES, "pretrain", {**folder.HEALTH, key: bad})
     text = page(folder.write_run(tmp_path / "run")).text
-    assert f"Verdict: {words}." in text
+    assert f"Verdict: {words}" in text
     assert "Lower the learning rate" in text or "Use ring positions" in text
 
 
@@ -192,7 +193,7 @@ def test_the_configuration_on_the_page_repeats_the_run(
     shown = re.search(r"<details>.*?<pre>(.*?)</pre>", report(content), re.DOTALL)
     assert shown is not None
     (tmp_path / "run.yaml").write_text("".join(Checker(shown[1]).words))
-    command = shlex.split(sections.command(content).replace("run.yaml", str(tmp_path / "run.yaml")))
+    command = shlex.split(repeating(content).replace("run.yaml", str(tmp_path / "run.yaml")))
     assert main([*command[1:], "--print-config"]) == 0
     wanted = load_config(
         RunConfig,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pdejepa.core.errors import DataError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.studies.ablate.latent_rollouts import backward, late_frames, relative, rollout_errors, summarise
+from pdejepa.studies.ablate.latent_rollouts import backward, late_frames, latent_error, rollout_errors, summarise
 from tests.unit.forecast import tiny
 from tests.unit.method.small_run import small_training
 
@@ -141,9 +141,9 @@ def test_only_late_frames_count() -> None:
     assert not torch.equal(rollout_errors(model, q, drive)["late_teacher"], before)
 
 
-def test_relative() -> None:
+def test_latent_error() -> None:
     x = torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]])
-    assert relative(x + torch.tensor([0.0, 1.0]), x).tolist() == [0.2, 0.5]
+    assert latent_error(x + torch.tensor([0.0, 1.0]), x).tolist() == [0.2, 0.5]
 
 
 def test_summaries() -> None:
@@ -153,11 +153,11 @@ def test_summaries() -> None:
         {name: torch.tensor([6.0]) for name in ("late_teacher", "final", "whole", "round_trip")},
     ]
     found = summarise(tables)
-    assert (found["late_teacher"], found["final"], found["whole"]) == (3.0, 3.0, 3.0)
-    assert found["round_trip"] is None
-    assert found["round_trip_median"] == 6.0  # of 1, 6 and what never came back
-    assert found["n"] == 3
-    assert found["n_not_finite"] == {"late_teacher": 0, "final": 0, "whole": 0, "round_trip": 1}
+    assert (found.late_teacher, found.final, found.whole) == (3.0, 3.0, 3.0)
+    assert found.round_trip is None
+    assert found.round_trip_median == 6.0  # of 1, 6 and what never came back
+    assert found.n == 3
+    assert found.n_not_finite == {"late_teacher": 0, "final": 0, "whole": 0, "round_trip": 1}
 
 
 def test_a_model_without_integrator_is_refused() -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pdejepa.evaluate.record import parse
 from pdejepa.forecast.interface import Forecast, Outcome
 from pdejepa.forecast.support import Support
+from pdejepa.studies.compare.comparison_records import SolverRecord
 
 
 def record(solver: str, test: float, system: str = "combined", **changes: Any) -> dict[str, Any]:
-    """The record of a solver with a given error; `changes` replace what else it tells."""
+    """The record of a solver with a given error, as plain data; `changes` replace what else it tells."""
     errors = {"rel_l2": test, "rel_l2_joint": test / 2, "tail": test, "n": 3}
     return {
         "system": system,
@@ -55,3 +57,12 @@ def answer(
         seconds=seconds,
         adapt_seconds=adapt,
     )
+
+
+def made(solver: str, test: float, system: str = "combined", **changes: Any) -> SolverRecord:
+    """The same as it is read."""
+    return read(record(solver, test, system, **changes))
+
+
+def read(plain: dict[str, Any]) -> SolverRecord:
+    return parse(SolverRecord, plain)

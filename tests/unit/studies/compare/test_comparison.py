@@ -22,6 +22,7 @@ from pdejepa.method import recipes
 from pdejepa.method.config import RunConfig
 from pdejepa.studies.compare import comparison, competitors, judgement
 from pdejepa.studies.compare.comparison import compare
+from pdejepa.studies.compare.comparison_records import SolverRecord
 from pdejepa.studies.compare.competitors import (
     CARDS,
     Entry,
@@ -37,7 +38,7 @@ from pdejepa.studies.compare.turns import Comparison, Turn, chosen
 from pdejepa.studies.compare.unknown_parameters import blind_error
 from pdejepa.training.stage import Keep
 from tests.unit.baselines.token_solvers import task_of
-from tests.unit.studies.compare.records_made import answer, record
+from tests.unit.studies.compare.records_made import answer, made
 
 CPU = torch.device("cpu")
 
@@ -249,15 +250,15 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plan = Comparison("advection", ("fno",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe="tiny")
     said: list[str] = []
     records = compare(plan, said.append)
-    assert [record["solver"] for record in records] == ["fno"]
+    assert [record.solver for record in records] == ["fno"]
     record = records[0]
-    assert {split: found["n"] for split, found in record["errors"].items()} == {"test": 5, "ood": 5}
-    assert [trial["factor"] for trial in record["trials"]] == pytest.approx([1 / 3, 1.0, 3.0])
-    scores = {trial["factor"]: trial["score"] for trial in record["trials"]}
-    assert scores[record["learning_rate_factor"]] == min(scores.values())
-    assert sum(record["steps"].values()) > 1
+    assert {split: found.n for split, found in record.errors.items()} == {"test": 5, "ood": 5}
+    assert [trial.factor for trial in record.trials] == pytest.approx([1 / 3, 1.0, 3.0])
+    scores = {trial.factor: trial.score for trial in record.trials}
+    assert scores[record.learning_rate_factor] == min(scores.values())
+    assert sum(record.steps.values()) > 1
     trained = baselines.load(tmp_path / "runs" / plan.name("fno", 0), "cpu")
-    assert sum(p.numel() for p in trained.parameters()) == record["parameters"]
+    assert sum(p.numel() for p in trained.parameters()) == record.parameters
     monkeypatch.setattr(comparison, "_one", lambda *_: pytest.fail("it was done already"))
     assert compare(plan, said.append) == records
     finer = systems.get("advection", n_points=64)
@@ -308,16 +309,16 @@ def test_one_that_fails_leaves_the_others_their_turn(
         "cape": NumericalError("not finite"),
     }
 
-    def one(turn: Turn) -> dict[str, Any]:
+    def one(turn: Turn) -> SolverRecord:
         if turn.solver in failures:
             raise failures[turn.solver]
-        return record(turn.solver, 0.1, "advection", data_hash=pool.data.hash, budget_seconds=90.0)
+        return made(turn.solver, 0.1, "advection", data_hash=pool.data.hash, budget_seconds=90.0)
 
     monkeypatch.setattr(comparison, "_pool", lambda *_: pool)
     monkeypatch.setattr(comparison, "_one", one)
     said: list[str] = []
     plan = Comparison("advection", ("fno", "lns", "cape", "dpot"), TotalBudget("seconds", 90.0), tmp_path)
-    assert [one["solver"] for one in compare(plan, said.append)] == ["dpot"]
+    assert [one.solver for one in compare(plan, said.append)] == ["dpot"]
     assert said[0] == "FNO (1 of 4), seed 0: 10 s for each of three learning rates, then 90 s"
     assert [line.split(":")[0] for line in said[1::2]] == ["FNO", "LNS", "CAPE", "DPOT-S"]
     assert "out of memory" in said[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,16 @@ from pdejepa.core.errors import ConfigError, DataError, Interrupted
 from pdejepa.core.files import lock
 from pdejepa.forecast.interface import Forecast
 from pdejepa.studies.compare import comparison, judgement
-from pdejepa.studies.compare.caveats import cautions
 from pdejepa.studies.compare.comparison import compare
-from pdejepa.studies.compare.comparison_records import read_record, read_records
-from pdejepa.studies.compare.comparison_tables import groups, rows
+from pdejepa.studies.compare.comparison_records import SolverRecord, read_record, read_records
+from pdejepa.studies.compare.comparison_tables import caveats, groups, rows
 from pdejepa.studies.compare.competitors import MethodEntry, longest_history
 from pdejepa.studies.compare.turns import Comparison, Turn, chosen
 from pdejepa.training.budget import TotalBudget, Unit
-from tests.unit.studies.compare.records_made import answer, record
+from tests.unit.studies.compare.records_made import answer, made, read, record
 
 CPU = torch.device("cpu")
-GOOD = {"rel_l2": 0.1, "rel_l2_joint": 0.1, "tail": 0.1}
+GOOD = {"rel_l2": 0.1, "rel_l2_joint": 0.1, "tail": 0.1, "n": 3}
 
 
 @pytest.mark.parametrize(
@@ -40,22 +40,24 @@ GOOD = {"rel_l2": 0.1, "rel_l2_joint": 0.1, "tail": 0.1}
         (record("nobody", 0.1), "unknown solver 'nobody'"),
         (record("fno", 0.1, "burger"), "unknown system 'burger'"),
         (record("fno", 0.1, errors={}), "no errors of test"),
-        (record("fno", float("nan")), "test rel_l2 is missing or wrong"),
-        (record("fno", -0.1), "test rel_l2 is missing or wrong"),
-        (record("fno", 0.1, errors={"test": 3}), "test rel_l2 is missing or wrong"),
-        (record("fno", 0.1, steps={"fit": "many"}), "fit is missing or wrong"),
-        (record("fno", 0.1, title=None), "title is missing or wrong"),
-        (record("fno", 0.1, title="FNO\n|x"), "title is missing or wrong"),
-        (record("fno", 0.1, seed="0"), "seed is missing or wrong"),
-        (record("fno", 0.1, seed=True), "seed is missing or wrong"),
-        (record("fno", 0.1, seconds=10**400), "seconds is missing or wrong"),
-        (record("fno", 0.1, seconds="x", steps={"seconds": 1}), "seconds is missing or wrong"),
-        (record("fno", 0.1, errors={"test": {**GOOD, "n": "x"}}), "test n is missing or wrong"),
-        (record("fno", 0.1, errors={"test": GOOD, "a\n<b>": GOOD}), "the name of a split, 'a\\n<b>', is"),
-        (record("fno", 0.1, budget_seconds=0), "budget_seconds is missing or wrong"),
-        (record("fno", 0.1, commit=3), "commit is missing or wrong"),
-        (record("fno", 0.1, data_hash=[1]), "data_hash is missing or wrong"),
-        (record("fno", 0.1, errors={"test": {**GOOD, "repeat_first": "x"}}), "test repeat_first is missing or wrong"),
+        (record("fno", float("nan")), "rel_l2 must be a finite number"),
+        (record("fno", -0.1), "rel_l2 must be 0 or more"),
+        (record("fno", 0.1, errors={"test": 3}), "errors: key 'test' must be a group of keys"),
+        (record("fno", 0.1, errors={"test": {**GOOD, "tail": None}}), "test lacks tail"),
+        (record("fno", 0.1, steps={"fit": "many"}), "steps: key 'fit' must be an integer"),
+        (record("fno", 0.1, title=None), "title: must be text"),
+        (record("fno", 0.1, title="FNO\n|x"), "title has letters that do not print"),
+        (record("fno", 0.1, seed="0"), "seed: must be an integer"),
+        (record("fno", 0.1, seed=True), "seed: must be an integer"),
+        (record("fno", 0.1, seconds=10**400), "seconds: must be a finite number"),
+        (record("fno", 0.1, seconds="x", steps={"seconds": 1}), "seconds: must be a finite number"),
+        (record("fno", 0.1, errors={"test": {**GOOD, "n": "x"}}), "n must be an integer"),
+        (record("fno", 0.1, errors={"test": GOOD, "a\n<b>": GOOD}), "errors has letters that do not print"),
+        (record("fno", 0.1, errors={"test": GOOD, "a <b>": GOOD}), "'a <b>' is not the name of a split"),
+        (record("fno", 0.1, budget_seconds=0), "budget_seconds must be above 0"),
+        (record("fno", 0.1, commit=3), "commit: must be text"),
+        (record("fno", 0.1, data_hash=[1]), "data_hash: must be text"),
+        (record("fno", 0.1, errors={"test": {**GOOD, "repeat_first": "x"}}), "repeat_first must be a finite number"),
     ],
 )
 def test_damaged_records_are_named(content: Any, why: str, tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_a_record_is_what_its_name_promises(changes: dict[str, Any], tmp_path: P
     plan = Comparison("combined", ("fno",), TotalBudget("seconds", 180.0), tmp_path)
     path = tmp_path / f"{plan.name('fno', 0)}.json"
     path.write_text(json.dumps(record("fno", 0.1)))
-    assert [one["solver"] for one in compare(plan, str)] == ["fno"]
+    assert [one.solver for one in compare(plan, str)] == ["fno"]
     path.write_text(json.dumps({**record("fno", 0.1), **changes}))
     with pytest.raises(ConfigError, match="is not the record that its name promises"):
         compare(plan, str)
@@ -130,13 +132,13 @@ def test_records_of_other_budgets(unit: Unit, amount: str, tmp_path: Path) -> No
     assert path.name == f"{plan.name('fno', 0)}.json"
     path.write_text(json.dumps(counted))
     (tmp_path / "timed.json").write_text(json.dumps(timed))
-    assert [one["file"] for one in read_records([path])] == [str(path)]
-    assert [one["seconds"] for one in compare(plan, str)] == [timed["seconds"]]
+    assert [one.file for one in read_records([path])] == [str(path)]
+    assert [one.seconds for one in compare(plan, str)] == [timed["seconds"]]
     tables = groups(read_records([tmp_path]))
     assert {title.partition(" each")[0] for title in tables} == {f"combined, {amount} {unit}", "combined, 180 s"}
     for title, group in tables.items():
-        group[0]["seconds"] = 300.0
-        assert any("beside the budget" in line for line in cautions(group)) == title.startswith("combined, 180 s")
+        late = [replace(group[0], seconds=300.0)]
+        assert any("beside the budget" in line for line in caveats(late)) == title.startswith("combined, 180 s")
     path.write_text(json.dumps({**counted, **timed}))
     with pytest.raises(DataError, match=f"it tells budget_seconds and budget_{unit}"):
         read_records([path])
@@ -150,10 +152,10 @@ def test_solvers_are_named_once() -> None:
 def test_who_failed_is_told_by_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def one(turn: Turn) -> dict[str, Any]:
+    def one(turn: Turn) -> SolverRecord:
         if turn.solver == "cape":
             raise RuntimeError("a mistake")
-        return record(turn.solver, 0.1)
+        return made(turn.solver, 0.1)
 
     monkeypatch.setattr(comparison, "_pool", lambda *_: object())
     monkeypatch.setattr(comparison, "_one", one)
@@ -201,29 +203,27 @@ def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
 
 # ---- what a table says -------------------------------------------------------------------------------------------
 def test_recipes_do_not_share_a_table() -> None:
-    both = [record("fno", 0.1), record("fno", 0.2, recipe="tiny")]
+    both = [made("fno", 0.1), made("fno", 0.2, recipe="tiny")]
     assert [len(group) for group in groups(both).values()] == [1, 1]
 
 
 def test_seeds_are_told_apart() -> None:
-    both = [record("fno", 0.1), record("fno", 0.2, seed=1), record("cape", 0.3)]
+    both = [made("fno", 0.1), made("fno", 0.2, seed=1), made("cape", 0.3)]
     assert [row[0] for row in rows(both)] == ["FNO, seed 0", "FNO, seed 1", "CAPE"]
 
 
 def test_who_kept_no_budget_is_named() -> None:
-    assert cautions([record("fno", 0.1, seconds=195.0)]) == []
-    assert cautions([record("fno", 0.1, seconds=205.0)]) == ["More than 10% beside the budget: FNO 205 s."]
+    assert caveats([made("fno", 0.1, seconds=195.0)]) == []
+    assert caveats([made("fno", 0.1, seconds=205.0)]) == ["More than 10% beside the budget: FNO 205 s."]
 
 
 def test_a_mean_over_parameters_may_be_worse_than_the_first_frame() -> None:
     """Then it is about the best of nothing."""
     one = record("fno", 0.5, is_blind=True)
     one["errors"]["test"] |= {"repeat_first": 0.8, "blind": 0.9}
-    assert [row[0] for row in rows([one])] == ["FNO", "(the first frame again)"]
-    assert "about the best" not in cautions([one])[0]
+    assert [row[0] for row in rows([read(one)])] == ["FNO", "(the first frame again)"]
     one["errors"]["test"]["blind"] = 0.4
-    assert "about the best" in rows([one])[2][0]
-    assert "about the best" in cautions([one])[0]
+    assert "about the best" in rows([read(one)])[2][0]
 
 
 def test_what_can_be_known_is_solved_for_only_where_somebody_is_blind(

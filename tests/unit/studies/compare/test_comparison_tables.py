@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,29 @@ import pytest
 
 from pdejepa.app.cli import main
 from pdejepa.core.errors import DataError
-from pdejepa.studies.compare.caveats import cautions
-from pdejepa.studies.compare.comparison_records import error, read_records
-from pdejepa.studies.compare.comparison_tables import HEAD, SPARE, groups, ledger, markdown, others, rows, told
+from pdejepa.studies.compare.comparison_records import SolverRecord, read_records
+from pdejepa.studies.compare.comparison_tables import (
+    HEAD,
+    SPARE,
+    caveats,
+    group_tables,
+    groups,
+    ledger,
+    page,
+    rows,
+    short_groups,
+    summary,
+    summary_table,
+    told,
+)
 from pdejepa.studies.compare.cost_picture import _panels, plot
-from tests.unit.studies.compare.records_made import record
+from tests.unit.studies.compare.records_made import made, read, record
+
+ROOT = Path(__file__).parents[4]
+MARKS = "<!-- compare -->\nold\n<!-- end compare -->\n"
 
 
-def _read(folder: Path, *records: dict[str, Any]) -> list[dict[str, Any]]:
+def _read(folder: Path, *records: dict[str, Any]) -> list[SolverRecord]:
     """Records as a report finds them, in 0.json, 1.json, ..."""
     for number, one in enumerate(records):
         (folder / f"{number}.json").write_text(json.dumps(one))
@@ -29,20 +45,21 @@ def test_tables_and_picture(tmp_path: Path) -> None:
         (tmp_path / f"{solver}.json").write_text(json.dumps(record(solver, value)))
     (tmp_path / "other.json").write_text("[1, 2]")
     records = read_records([tmp_path])
-    assert [one["solver"] for one in records] == ["fno", "lns"]  # best first
+    assert [one.solver for one in records] == ["fno", "lns"]  # best first
     assert rows(records)[0][:3] == ("FNO", "5%", "10%")
     assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
-    assert "| FNO | 5% | 10% |" in markdown(records)
+    text = page(records, "c.png")
+    assert "| FNO | 5% | 10% |" in text
+    assert "](c.png)" in text
     assert [row[7] for row in rows(records)] == ["1.50 M", "2.5 k"]
-    assert "not how good they are" in markdown(records)
-    assert cautions(records[:1]) == []
+    assert caveats(records[:1]) == []
     plot(records, tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 5_000
 
 
 def test_budgets_of_one_comparison_share_a_panel(tmp_path: Path) -> None:
-    short, long, other = record("fno", 0.05), record("fno", 0.04), record("lns", 0.2)
-    long["budget_seconds"], other["device"] = 600.0, "another {device}"
+    short, long = made("fno", 0.05), made("fno", 0.04, budget_seconds=600.0)
+    other = made("lns", 0.2, device="another {device}")
     panels = _panels([short, long, other])
     assert [[len(table) for table in tables] for tables in panels.values()] == [[1, 1], [1]]
     assert [heading.split(" each")[0] for heading in panels] == ["combined, 180 s and 600 s", "combined, 180 s"]
@@ -60,7 +77,7 @@ def test_who_repeats_the_first_frame_stands_below_all() -> None:
     for split, value in (("test", 1.34), ("ood", 1.51)):
         one["errors"][split]["repeat_first"] = value
     one["errors"]["test"]["blind"] = 0.41
-    first, blind = rows([one])[1:]
+    first, blind = rows([read(one)])[1:]
     assert first == ("(the first frame again)", "134%", "151%", "", "", "1", *[""] * 8)
     assert blind[1:3] == ("41%", "")
     assert "parameters unknown" in blind[0]
@@ -71,60 +88,37 @@ def test_what_solvers_are_told() -> None:
     assert found["pdejepa"] == found["unisolver"] == "parameters"
     assert found["zebra"] == found["geps"] == found["cls_vit"] == "a trajectory"
     assert found["fno"] == ""
-    assert cautions([record("geps", 0.1, adapts="gradient")])[0].startswith("GEPS: before a forecast they fit a code")
-
-
-def test_who_cannot_know_the_parameters_is_named() -> None:
-    told, blind = record("cape", 0.05, is_blind=False), record("fno", 0.4, is_blind=True)
-    assert not cautions([told])
-    assert cautions([told, blind])[0].startswith("FNO: told neither parameters")
-
-
-def test_the_method_says_what_the_others_lack() -> None:
-    assert "Muon" in cautions([record("pdejepa", 0.04)])[0]
-    assert "bfloat16" not in cautions([record("pdejepa", 0.04)])[0]  # on a CPU nobody trains in it
-    assert "bfloat16" in cautions([record("pdejepa", 0.04, device="NVIDIA H200")])[0]
+    assert rows([made("geps", 0.1, adapts="gradient")])[0][10] == "3.0 ms"
 
 
 def test_who_took_a_single_step_is_named() -> None:
-    starved = record("pdejepa", 0.2, title="PDE-JEPA", steps={"dynamics": 3000, "decode": 1, "polish": 1})
-    said = cautions([starved, record("fno", 0.1)])
-    assert "One step only, so hardly trained: PDE-JEPA (decode, polish). The budget is too short for them." in said
-
-
-def test_who_is_best() -> None:
-    other, own = record("fno", 0.01), record("pdejepa", 0.02, title="PDE-JEPA")
-    other["errors"]["ood"]["rel_l2"] = 0.05
-    said = cautions([other, own])[0]
-    assert said.startswith("Smallest errors: test FNO (1%, PDE-JEPA 2.0 times as much); ood PDE-JEPA (4%).")
-    assert "Not measured: CAPE" in said
-    assert "FNO" not in said.partition("Not measured")[2]
-    assert "Smallest" not in " ".join(cautions([{**one, "recipe": "tiny"} for one in (other, own)]))
+    starved = made("pdejepa", 0.2, title="PDE-JEPA", steps={"dynamics": 3000, "decode": 1, "polish": 1})
+    assert caveats([starved, made("fno", 0.1)]) == ["Stages with one step only: PDE-JEPA (decode, polish)."]
 
 
 def test_the_ledger_counts_steps() -> None:
     blind = {"fno": True, "geps": False, "cape": False}
-    why = {name: ledger([record(name, 0.1, is_blind=value)])[0][-1] for name, value in blind.items()}
+    why = {name: ledger([made(name, 0.1, is_blind=value)])[0][-1] for name, value in blind.items()}
     assert why["geps"] == "about 3,750,000 steps there, 1,000 here"
     assert why["fno"].endswith("here only one frame is true; about 188,000 steps there, 1,000 here")
     assert why["cape"] == "quoted there from earlier work, other protocol"
-    assert "not comparable" in ledger([record("zebra", 0.1, "gray_scott")])[0][-1]
-    joint = ledger([record("unisolver", 0.1, "gray_scott")])[0]
+    assert "not comparable" in ledger([made("zebra", 0.1, "gray_scott")])[0][-1]
+    joint = ledger([made("unisolver", 0.1, "gray_scott")])[0]
     assert (joint[2], joint[-1].split("; ")[-1]) == (
         "5%",
         "as a mean over channels, which the paper's public code takes, 10% and 20% here",
     )
-    plane = [ledger([record("mae_pde", 0.1, system)])[0][-1] for system in ("combined", "gray_scott")]
+    plane = [ledger([made("mae_pde", 0.1, system)])[0][-1] for system in ("combined", "gray_scott")]
     assert [line.split()[1] for line in plane] == ["2,800", "30,000"]
 
 
 def test_gray_scott_is_judged_by_one_norm() -> None:
-    assert error(record("fno", 0.2, "gray_scott"), "test") == 0.1
-    assert error(record("fno", 0.2), "test") == 0.2
+    assert made("fno", 0.2, "gray_scott").error("test") == 0.1
+    assert made("fno", 0.2).error("test") == 0.2
 
 
-@pytest.mark.parametrize("other", ["b" * 64, None])
-def test_other_data_are_refused(other: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["b" * 64, ""])
+def test_other_data_are_refused(other: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         _read(tmp_path, record("fno", 0.1), record("lns", 0.2, budget_seconds=600.0, data_hash=other))
     assert str(caught.value) == (
@@ -143,30 +137,27 @@ def test_other_systems_and_sizes_have_other_data(tmp_path: Path) -> None:
 def test_every_budget_and_size_has_its_own_table(tmp_path: Path) -> None:
     longer = [record(name, 0.01, budget_seconds=600.0, seconds=601.0) for name in ("fno", "unisolver")]
     records = _read(tmp_path, *longer, record("fno", 0.1), record("fno", 0.3, size="tiny", data_hash="c"))
-    tables = {title: [r["solver"] for r in group] for title, group in groups(records).items()}
+    tables = {title: [r.solver for r in group] for title, group in groups(records).items()}
     assert tables == {
         "combined, 180 s each from scratch, recipe fast, paper data, cpu": ["fno"],
         "combined, 180 s each from scratch, recipe fast, tiny data, cpu": ["fno"],
         "combined, 600 s each from scratch, recipe fast, paper data, cpu": ["fno", "unisolver"],
     }
-    assert not any(cautions(group, records) for group in groups(records).values())
+    assert not any(caveats(group) for group in groups(records).values())
 
 
-def test_another_device_has_its_own_table_and_a_note(tmp_path: Path) -> None:
+def test_another_device_has_its_own_table(tmp_path: Path) -> None:
     records = _read(tmp_path, record("fno", 0.1), record("cape", 0.1, device="NVIDIA H200", data_hash="b" * 64))
     assert [len(group) for group in groups(records).values()] == [1, 1]
-    text = markdown(records)
-    assert text.count("Also measured on NVIDIA H200, in another table: the same seconds") == 1
-    assert text.count("Also measured on cpu, in another table") == 1
 
 
-def test_other_commits_are_noted(tmp_path: Path) -> None:
-    changes: list[dict[str, Any]] = [{}, {}, {"commit": "2" * 40 + "-changed"}, {"commit": ""}]
-    solvers = ("fno", "dpot", "cape", "geps")
-    records = _read(tmp_path, *(record(name, 0.1, **own) for name, own in zip(solvers, changes, strict=True)))
-    note = "so the code may differ. 1111111: FNO, DPOT; 2222222-changed: CAPE; unknown: GEPS."
-    assert note in markdown(records)
-    assert cautions(records[:2]) == []
+def test_other_commits_are_noted() -> None:
+    commits = {"fno": "1" * 40, "dpot": "1" * 40, "cape": "2" * 40 + "-changed", "geps": ""}
+    records = [made(name, 0.1, commit=commit) for name, commit in commits.items()]
+    assert caveats(records) == [
+        "Measured at different commits: 1111111: FNO, DPOT; 2222222-changed: CAPE; unknown: GEPS."
+    ]
+    assert caveats(records[:2]) == []
 
 
 def test_places_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,35 +180,21 @@ def test_splits_with_other_names_are_shown(tmp_path: Path) -> None:
     one = record("fno", 0.1, "heterns")
     one["errors"]["ood_forcing"] = {**one["errors"].pop("ood"), "rel_l2": 0.93}
     records = _read(tmp_path, one)
-    assert others(records) == (("solver", "ood_forcing"), [("FNO", "93%")])
-    assert "| FNO | 93% |" in markdown(records)
-    assert others([record("fno", 0.1)])[1] == []
+    _, others = group_tables("title", records)
+    assert (others.head, others.rows) == (("solver", "ood_forcing"), [("FNO", "93%")])
+    assert "| FNO | 93% |" in page(records, "c.png")
+    assert [table.head[1] for table in group_tables("title", [made("fno", 0.1)])] == ["test", "paper, test"]
 
 
-def test_several_seeds_are_told_apart_and_together(tmp_path: Path) -> None:
-    seeds = [record("pdejepa", test, seed=seed, seconds=90.0 + seed) for seed, test in enumerate((0.01, 0.012))]
-    seeds[0]["errors"]["ood"]["rel_l2"], seeds[1]["errors"]["ood"]["rel_l2"] = 0.05, 0.02
-    other = record("unisolver", 0.005)
-    records = _read(tmp_path, *seeds, other)
-    text = " ".join(cautions(records))
-    assert "test UNISOLVER (0.5%, PDE-JEPA 2.0 times as much); ood UNISOLVER (1%, PDE-JEPA 2.0 times" in text
-    assert "Mean (least - most) over seeds: PDEJEPA test 1.1% (1% - 1.2%), ood 3.5% (2% - 5%)." in text
-    assert "PDEJEPA, seed 0 90 s, PDEJEPA, seed 1 91 s" in text
+def test_several_seeds_are_told_apart() -> None:
+    seeds = [made("pdejepa", test, seed=seed, seconds=90.0 + seed) for seed, test in enumerate((0.01, 0.012))]
+    records = [made("unisolver", 0.005), *seeds]
+    assert caveats(records) == ["More than 10% beside the budget: PDEJEPA, seed 0 90 s; PDEJEPA, seed 1 91 s."]
     assert [line[0] for line in ledger(records)] == ["UNISOLVER", "PDEJEPA, seed 0", "PDEJEPA, seed 1"]
 
 
-def test_an_error_of_zero_is_no_ratio(tmp_path: Path) -> None:
-    text = " ".join(cautions(_read(tmp_path, record("pdejepa", 0.01), record("fno", 0.0))))
-    assert "Smallest errors: test FNO (0%); ood FNO (0%)." in text
-
-
-def test_codes_are_fitted_to_no_more_than_there_are() -> None:
-    one = record("geps", 0.1, adapts="gradient")
-    assert "those of 3 at once, divided by 3." in cautions([one])[0]
-
-
 def test_titles_mean_nothing_to_markdown(tmp_path: Path) -> None:
-    assert "\\*\\*b" in markdown(_read(tmp_path, record("fno", 0.1, device="**b**")))
+    assert "\\*\\*b" in page(_read(tmp_path, record("fno", 0.1, device="**b**")), "c.png")
 
 
 def test_a_report_takes_no_options_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,16 +207,16 @@ def test_who_diverged_is_named() -> None:
     """100 % may be less than the error of a solver that stayed finite."""
     one = record("mpp", 1.0)
     one["errors"]["test"]["n_diverged"] = 2
-    assert "Forecasts that diverged count as 100%: MPP 2 of 3 on test." in cautions([one, record("fno", 0.1)])
+    assert caveats([read(one), made("fno", 0.1)]) == ["Diverged, counted as 100%: MPP 2 of 3 on test."]
 
 
 def test_tails_that_begin_elsewhere_are_told_apart() -> None:
     records = [record("fno", 0.1), record("cape", 0.1)]
     for one, frame in zip(records, (5, 10), strict=True):
         one["errors"]["test"]["tail_from"] = frame
-    assert "Tails begin at different frames, so they do not compare. frame 5: FNO; frame 10: CAPE." in cautions(records)
+    assert caveats(list(map(read, records))) == ["Tails begin at different frames: frame 5: FNO; frame 10: CAPE."]
     records[1]["errors"]["test"]["tail_from"] = 5
-    assert cautions(records) == []
+    assert caveats(list(map(read, records))) == []
 
 
 def test_one_record_has_its_own_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,3 +227,69 @@ def test_one_record_has_its_own_picture(tmp_path: Path, monkeypatch: pytest.Monk
     assert main(["compare", "--report", str(tmp_path / "a.json")]) == 0
     assert (tmp_path / "compare.png").read_text() == "that of the folder"
     assert (tmp_path / "a.png").exists()
+
+
+# ---- one table of all comparisons ---------------------------------------------------------------------------------
+def test_a_line_per_solver_and_columns_per_table() -> None:
+    best = record("fno", 0.01)
+    best["errors"]["test"]["repeat_first"] = 1.34
+    long, plane = made("cape", 0.02, budget_seconds=600.0), made("cape", 0.2, "gray_scott")
+    table = summary_table([read(best), made("cape", 0.04), long, plane])
+    names = ("combined, 180 s", "combined, 600 s", "gray_scott, 180 s")
+    assert table.head[2:] == tuple(f"{name}: {split}" for name in names for split in ("test", "ood"))
+    assert table.rows == [
+        ("FNO", "nothing", "1%", "2%", "", "", "", ""),
+        ("CAPE", "parameters", "4%", "8%", "2%", "4%", "10%", "10%"),  # Gray-Scott: one norm
+        ("(the first frame again)", "", "134%", "", "", "", "", ""),
+    ]
+
+
+def test_seeds_are_averaged() -> None:
+    seeds = [made("fno", test, seed=seed) for seed, test in enumerate((0.01, 0.03))]
+    assert summary_table(seeds).rows == [("FNO", "nothing", "2%", "4%")]
+
+
+def test_splits_of_other_names_have_columns() -> None:
+    one = record("fno", 0.1, "heterns")
+    one["errors"]["ood_forcing"] = {**one["errors"].pop("ood"), "rel_l2": 0.93}
+    table = summary_table([read(one)])
+    assert (table.head[-1], table.rows[0][-1]) == ("heterns, 180 s: ood_forcing", "93%")
+
+
+def test_tables_with_the_same_short_title_have_whole_ones() -> None:
+    records = [made("fno", 0.1), made("fno", 0.2, device="NVIDIA H200")]
+    assert list(short_groups(records))[1] == "combined, 180 s each from scratch, recipe fast, paper data, NVIDIA H200"
+    assert list(short_groups(records[:1])) == ["combined, 180 s"]
+
+
+def test_where_the_rest_is() -> None:
+    text = summary([made("fno", 0.01)], "a b/compare.md")
+    assert text.endswith("the published numbers: [a b/compare.md](a%20b/compare.md).\n")
+
+
+def test_a_report_writes_all_tables_beside_the_records_and_a_summary_into_a_document(tmp_path: Path) -> None:
+    records, document = tmp_path / "records", tmp_path / "docs" / "page.md"
+    for folder in (records, document.parent):
+        folder.mkdir()
+    (records / "a.json").write_text(json.dumps(record("fno", 0.05)))
+    document.write_text(MARKS)
+    assert main(["compare", "--report", str(records), "--write", str(document)]) == 0
+    whole = (records / "compare.md").read_text()
+    assert "](compare.png)" in whole
+    assert "| FNO | 5% | 10% |" in whole
+    assert "why it may differ" in whole
+    assert "| FNO | nothing | 5% | 10% |" in document.read_text()
+    assert "(../records/compare.md)" in document.read_text()
+    before = document.read_text(), whole
+    assert main(["compare", "--report", str(records), "--write", str(document)]) == 0
+    assert (document.read_text(), (records / "compare.md").read_text()) == before
+
+
+def test_the_readme_shows_the_committed_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are written by a command, so it fails if a record is changed, or a table by hand."""
+    shutil.copytree(ROOT / "results/compare", tmp_path / "results/compare", ignore=shutil.ignore_patterns("*.md"))
+    (tmp_path / "README.md").write_text(MARKS)
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "--report", "results/compare", "--write", "README.md"]) == 0
+    assert (tmp_path / "results/compare/compare.md").read_text() == (ROOT / "results/compare/compare.md").read_text()
+    assert (tmp_path / "README.md").read_text() in (ROOT / "README.md").read_text()
