@@ -58,6 +58,7 @@ def page(name: str) -> str:
         _splits(one),
         _structure(one),
         _solver(one),
+        *_error_in_space(one),
         _recipes(name),
         _results(name),
     )
@@ -152,6 +153,35 @@ def _solver(one: One) -> str:
     )
 
 
+def _error_in_space(one: One) -> list[str]:
+    """How far the benchmark is from a finer discretisation; nothing for a system that was not measured."""
+    path = RESULTS / "refinement.json"
+    measured = json.loads(path.read_text()).get(one["name"]) if path.exists() else None
+    if measured is None:
+        return []
+    by_told: dict[str, list[float]] = {}
+    for row in measured["rows"]:
+        by_told.setdefault(row["told"], []).append(row["error"])
+    head = ("compared with", "trajectories", "mean relative L2", "largest")
+    lines = [
+        (told, str(len(errors)), percent(sum(errors) / len(errors)), percent(max(errors)))
+        for told, errors in sorted(by_told.items(), key=lambda item: _first_number(item[0]))
+    ]
+    return [
+        "## Error in space\n\nThe solver's grid defines the benchmark: models are judged by the stored values, which "
+        "differ from a finer discretisation, over the whole trajectory, by\n\n"
+        f"{_table(head, lines)}\n\n"
+        f"Measured by `python tools/measure_refinement.py {one['name']}` ({measured['seconds']} s on "
+        f"{measured['device']}); `pdejepa audit` tells the same of the rows that it solves again, where they are cheap "
+        "enough. It is never judged."
+    ]
+
+
+def _first_number(told: str) -> float:
+    """The lower end of `..., WORD in [low, high)`."""
+    return float(told.rpartition("[")[2].split(",")[0])
+
+
 def _claim(expected: str) -> str:
     return f"order {expected}" if expected.isdigit() else expected
 
@@ -165,13 +195,14 @@ def _recipes(name: str) -> str:
 
 
 def _recipe(config: RunConfig) -> dict[str, str]:
-    model = _model(config)
+    system = build_system(config.system, config.size, dict(config.switches))
+    model = _model(config, system)
     sizes, field = config.model, config.model.field
-    n_train = config.counts.get("train", model.system.split("train").size(config.size))
+    n_train = config.counts.get("train", system.split("train").size(config.size))
     stages = {name: getattr(config, name).training for name in ("pretrain", "align", "dynamics", "decode", "polish")}
     return {
         "training trajectories": f"{n_train:,}",
-        "grid": " x ".join(map(str, model.system.grid)),
+        "grid": " x ".join(map(str, system.grid)),
         "observed frames": str(config.history),
         "tokens per frame": str(model.patches.n_tokens),
         "encoder, depth x width": f"{sizes.encoder.depth} x {sizes.encoder.width}",
@@ -189,9 +220,8 @@ def _recipe(config: RunConfig) -> dict[str, str]:
     }
 
 
-def _model(config: RunConfig) -> Surrogate:
+def _model(config: RunConfig, system: systems.System) -> Surrogate:
     """The network without memory for its weights."""
-    system = build_system(config.system, config.size, dict(config.switches))
     ends = torch.tensor([p.train for p in system.parameters], dtype=torch.float64).T  # (2,P)
     fitted = system.coefficients(ends)
     pairs = zip(fitted.centre.tolist(), fitted.scale.tolist(), strict=True)

@@ -61,6 +61,25 @@ def test_results_come_from_records(script: ModuleType, tmp_path: Path, monkeypat
     assert rows == ["| `heat-fast-s0` | `ood` | 1,200 | 1.23% | - | 150% | 61 | cpu |"]
 
 
+def test_the_error_in_space_comes_from_its_record(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
+    assert "## Error in space" not in script.page("heat")
+    rows = [
+        {"told": "grids, viscosity in [0.001, inf)", "error": 0.01},
+        {"told": "grids, viscosity in [0, 0.001)", "error": 0.2},
+        {"told": "grids, viscosity in [0.001, inf)", "error": 0.03},
+    ]
+    (tmp_path / "refinement.json").write_text(json.dumps({"heat": {"rows": rows, "seconds": 7, "device": "cpu"}}))
+    lines = [line for line in script.page("heat").splitlines() if line.startswith("| grids")]
+    assert lines == [
+        "| grids, viscosity in [0, 0.001) | 1 | 20% | 20% |",
+        "| grids, viscosity in [0.001, inf) | 2 | 2% | 3% |",
+    ]
+    assert "## Error in space" not in script.page("burgers")
+
+
 def test_pictures_are_small(script: ModuleType) -> None:
     sizes = {path.name: path.stat().st_size for path in script.PICTURES.glob("*.png")}
     assert set(sizes) == {f"{name}.png" for name in systems.NAMES}
