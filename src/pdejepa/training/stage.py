@@ -120,8 +120,8 @@ class Stage(nn.Module, ABC):
         """What a step costs when that share (0..1) of the stage is done, in any unit; see `pace`."""
         return 1.0
 
-    def describe(self, scores: dict[str, float]) -> str:
-        """What the scores mean, in words, for people who watch; empty if the number says enough."""
+    def describe(self, scores: dict[str, float], share: float) -> str:
+        """What the scores mean when that share (0..1) of the stage is done, in words; empty: the number says enough."""
         return ""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from pdejepa.app.report.markup import Html, details, figure, image, join, note, 
 from pdejepa.core import yaml_subset
 from pdejepa.core.run_folder import FOUR
 from pdejepa.core.text import percent
-from pdejepa.method.health import Verdict, judge
+from pdejepa.method.health import Verdict, judge, too_early
 from pdejepa.training.settings import MEASURED
 
 MAX_CONFIG = 60_000  # letters of the configuration that are shown
@@ -136,6 +136,15 @@ def _verdict(content: RunContent) -> Verdict | None:
         return None
 
 
+def _is_early(content: RunContent) -> bool:
+    """Whether the last measurement is of a training that is too young for a verdict."""
+    stage, warmup = content.stages["pretrain"], number(dig(content.train, "pretrain", "training", "schedule", "warmup"))
+    step = number(stage.judged.get("step"))
+    if stage.is_done or step is None or not stage.n_planned:
+        return False
+    return too_early(step / stage.n_planned, warmup or 0.0)
+
+
 def encoder(content: RunContent) -> Html:
     valid, width = content.stages["pretrain"].valid, _width(content)
     found = curves.health_charts(valid, width)
@@ -147,7 +156,9 @@ def encoder(content: RunContent) -> Html:
     )
     verdict = _verdict(content)
     told = note("There is no verdict: some of the measurements are missing.", "warn")
-    if verdict is not None:
+    if _is_early(content):
+        told = note("There is no verdict yet: features of the first half of a training are not judged.")
+    elif verdict is not None:
         said = f"Verdict: {verdict.word}. {verdict.reason[:1].upper()}{verdict.reason[1:]}. {verdict.advice}"
         told = note(said.strip(), "good" if verdict.word == "healthy" else "warn")
     rough = "The read-out of the parameters is fitted on half of at most 64 trajectories, so it is a rough number."
