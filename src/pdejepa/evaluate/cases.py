@@ -89,6 +89,7 @@ def find_case(source: str, system: System, changes: Mapping[str, float], device:
     """The case that `source` names, with changed parameters; `system` is that of the model."""
     folder, split, index = _parse(source)
     if not folder:
+        _check_index(system, split, index)
         state, xi = system.sample(split, index, device=device)
         return Case(system, split, index, changed(system, xi, changes), state)
     with Dataset.open(folder) as data:
@@ -96,6 +97,16 @@ def find_case(source: str, system: System, changes: Mapping[str, float], device:
         if data.system_name != system.name or data.field_names != system.fields:
             raise DataError(f"{folder} holds {data.system_name[:60]!r}; the model forecasts {system.name}.")
         return _from_data(data, system, split, index, changes, device)
+
+
+def _check_index(system: System, split: str, index: int) -> None:
+    """Refuse a trajectory that the benchmark does not have, though the random laws would make one."""
+    n = system.split(split).n
+    if index >= n:
+        raise UsageError(
+            f"--from: the split {split} of {system.name} has {n:,} trajectories, 0 to {n - 1:,}; got {index:,}. "
+            "Choose one of them; --set changes its parameters."
+        )
 
 
 def changed(system: System, xi: Tensor, changes: Mapping[str, float]) -> Tensor:
