@@ -1,4 +1,4 @@
-"""Write docs/systems/<name>.md and docs/pictures/systems/<name>.png for every system.
+"""Write docs/systems/<name>.md and docs/pictures/systems/<name>.png for every system, and docs/systems/README.md.
 
     python tools/make_systems.py [--check] [--no-pictures]
 
@@ -39,6 +39,26 @@ PAGES, PICTURES, RESULTS = ROOT / "docs" / "systems", ROOT / "docs" / "pictures"
 FORCING = {"none": "none", "constant": "a known field f(x)", "time": "a known field f(t,x)"}
 
 One = dict[str, Any]
+
+
+# ---- the index ---------------------------------------------------------------------------------------------------
+def index() -> str:
+    """One line for each system, under the picture of all nine (`tools/make_pictures.py`)."""
+    rows = [
+        (f"[{system.title}]({system.name}.md)", f"`{system.equation}`", _grid_in_short(system), system.expect)
+        for system in map(systems.get, systems.NAMES)
+    ]
+    return (
+        "# The systems\n\n*This page is written by `python tools/make_systems.py`, the picture by "
+        "`python tools/make_pictures.py`.*\n\n![One test trajectory of every system](../pictures/nine_systems.png)\n\n"
+        "One dimension: space to the right, time upwards. Two dimensions: three frames of the first field; flows are "
+        "simulated for the picture on coarser grids than the data.\n\n"
+        f"{_table(('system', 'equation', 'grid', 'what one sees'), rows)}\n"
+    )
+
+
+def _grid_in_short(system: systems.System) -> str:
+    return f"{' x '.join(map(str, system.grid))}, {len(system.times)} frames"
 
 
 # ---- the page ----------------------------------------------------------------------------------------------------
@@ -228,8 +248,9 @@ def _model(config: RunConfig, system: systems.System) -> Surrogate:
     ones = (1.0,) * len(system.fields)
     ranges = {p.name: p.train for p in system.parameters}
     statistics = Statistics(ones, ones, ranges, dict(zip(fitted.names, pairs, strict=True)))
+    problem = system.problem  # its numbers are real ones
     with torch.device("meta"):
-        return Surrogate(system.problem, config.model, config.variant, statistics, config.history)
+        return Surrogate(problem, config.model, config.variant, statistics, config.history)
 
 
 def _budget(budget: Budget) -> str:
@@ -277,8 +298,12 @@ def _plain(value: Any) -> str:
 # ---- writing -----------------------------------------------------------------------------------------------------
 def outdated() -> list[Path]:
     """The pages that differ from what would be written now."""
-    paths = {PAGES / f"{name}.md": name for name in systems.NAMES}
-    return [path for path, name in paths.items() if not path.exists() or path.read_text("utf-8") != page(name)]
+    return [path for path, text in written().items() if not path.exists() or path.read_text("utf-8") != text]
+
+
+def written() -> dict[Path, str]:
+    """What every page should say."""
+    return {PAGES / "README.md": index(), **{PAGES / f"{name}.md": page(name) for name in systems.NAMES}}
 
 
 def main() -> int:
@@ -291,8 +316,9 @@ def main() -> int:
         for path in old:
             print(f"{path.relative_to(ROOT)} is out of date; run python tools/make_systems.py", file=sys.stderr)
         return int(bool(old))
+    texts = written() if old else {}
     for path in old:
-        write_text(path, page(path.stem))
+        write_text(path, texts[path])
         print(path.relative_to(ROOT))
     for name in () if args.no_pictures else systems.NAMES:
         path, content = PICTURES / f"{name}.png", picture(name)

@@ -71,8 +71,8 @@ class Case:
             )
         return Truth(self.stored[:n], 0.0)
 
-    def trajectory(self, fields: Tensor, times: Tensor) -> Trajectory:
-        """Frames (T,C,*grid) of this case in the form that is drawn."""
+    def trajectory(self, fields: Tensor, times: Tensor, n_observed: int = 0) -> Trajectory:
+        """Frames (T,C,*grid) of this case in the form that is drawn; of a forecast, n_observed of them were given."""
         return Trajectory(
             fields=fields.float().cpu().numpy(),
             xi={name: float(values[0]) for name, values in self.system.named(self.xi).items()},
@@ -82,6 +82,7 @@ class Case:
             split=self.split,
             index=self.index,
             system_name=self.system.name,
+            n_observed=n_observed,
         )
 
 
