@@ -1,4 +1,4 @@
-"""Write docs/systems/<name>.md and docs/pictures/systems/<name>.png for every system.
+"""Write docs/systems/<name>.md and docs/pictures/systems/<name>.png for every system, and docs/systems/README.md.
 
     python tools/make_systems.py [--check] [--no-pictures]
 
@@ -42,6 +42,26 @@ FORCING = {"none": "none", "constant": "a known field f(x)", "time": "a known fi
 One = dict[str, Any]
 
 
+# ---- the index ---------------------------------------------------------------------------------------------------
+def index() -> str:
+    """One line for each system, under the picture of all nine (`tools/make_pictures.py`)."""
+    rows = [
+        (f"[{system.title}]({system.name}.md)", f"`{system.equation}`", _grid_in_short(system), system.expect)
+        for system in map(systems.get, systems.NAMES)
+    ]
+    return (
+        "# The systems\n\n*This page is written by `python tools/make_systems.py`, the picture by "
+        "`python tools/make_pictures.py`.*\n\n![One test trajectory of every system](../pictures/nine_systems.png)\n\n"
+        "One dimension: space to the right, time upwards. Two dimensions: three frames of the first field; flows are "
+        "simulated for the picture on coarser grids than the data.\n\n"
+        f"{_table(('system', 'equation', 'grid', 'what one sees'), rows)}\n"
+    )
+
+
+def _grid_in_short(system: systems.System) -> str:
+    return f"{' x '.join(map(str, system.grid))}, {len(system.times)} frames"
+
+
 # ---- the page ----------------------------------------------------------------------------------------------------
 def page(name: str) -> str:
     """The whole page of a system."""
@@ -59,6 +79,7 @@ def page(name: str) -> str:
         _splits(one),
         _structure(one),
         _solver(one),
+        *_error_in_space(one),
         _recipes(name),
         _results(name),
     )
@@ -153,6 +174,35 @@ def _solver(one: One) -> str:
     )
 
 
+def _error_in_space(one: One) -> list[str]:
+    """How far the benchmark is from a finer discretisation; nothing for a system that was not measured."""
+    path = RESULTS / "refinement.json"
+    measured = json.loads(path.read_text()).get(one["name"]) if path.exists() else None
+    if measured is None:
+        return []
+    by_told: dict[str, list[float]] = {}
+    for row in measured["rows"]:
+        by_told.setdefault(row["told"], []).append(row["error"])
+    head = ("compared with", "trajectories", "mean relative L2", "largest")
+    lines = [
+        (told, str(len(errors)), percent(sum(errors) / len(errors)), percent(max(errors)))
+        for told, errors in sorted(by_told.items(), key=lambda item: _first_number(item[0]))
+    ]
+    return [
+        "## Error in space\n\nThe solver's grid defines the benchmark: models are judged by the stored values, which "
+        "differ from a finer discretisation, over the whole trajectory, by\n\n"
+        f"{_table(head, lines)}\n\n"
+        f"Measured by `python tools/measure_refinement.py {one['name']}` ({measured['seconds']} s on "
+        f"{measured['device']}); `pdejepa audit` tells the same of the rows that it solves again, where they are cheap "
+        "enough. It is never judged."
+    ]
+
+
+def _first_number(told: str) -> float:
+    """The lower end of `..., WORD in [low, high)`."""
+    return float(told.rpartition("[")[2].split(",")[0])
+
+
 def _claim(expected: str) -> str:
     return f"order {expected}" if expected.isdigit() else expected
 
@@ -166,13 +216,14 @@ def _recipes(name: str) -> str:
 
 
 def _recipe(config: RunConfig) -> dict[str, str]:
-    model = _model(config)
+    system = build_system(config.system, config.size, dict(config.switches))
+    model = _model(config, system)
     sizes, field = config.model, config.model.field
-    n_train = config.counts.get("train", model.system.split("train").size(config.size))
+    n_train = config.counts.get("train", system.split("train").size(config.size))
     stages = {name: getattr(config, name).training for name in ("pretrain", "align", "dynamics", "decode", "polish")}
     return {
         "training trajectories": f"{n_train:,}",
-        "grid": " x ".join(map(str, model.system.grid)),
+        "grid": " x ".join(map(str, system.grid)),
         "observed frames": str(config.history),
         "tokens per frame": str(model.patches.n_tokens),
         "encoder, depth x width": f"{sizes.encoder.depth} x {sizes.encoder.width}",
@@ -190,17 +241,17 @@ def _recipe(config: RunConfig) -> dict[str, str]:
     }
 
 
-def _model(config: RunConfig) -> Surrogate:
+def _model(config: RunConfig, system: systems.System) -> Surrogate:
     """The network without memory for its weights."""
-    system = build_system(config.system, config.size, dict(config.switches))
     ends = torch.tensor([p.train for p in system.parameters], dtype=torch.float64).T  # (2,P)
     fitted = system.coefficients(ends)
     pairs = zip(fitted.centre.tolist(), fitted.scale.tolist(), strict=True)
     ones = (1.0,) * len(system.fields)
     ranges = {p.name: p.train for p in system.parameters}
     statistics = Statistics(ones, ones, ranges, dict(zip(fitted.names, pairs, strict=True)))
+    problem = system.problem  # its numbers are real ones
     with torch.device("meta"):
-        return Surrogate(system.problem, config.model, config.variant, statistics, config.history)
+        return Surrogate(problem, config.model, config.variant, statistics, config.history)
 
 
 def _budget(budget: Budget) -> str:
@@ -247,8 +298,12 @@ def _plain(value: Any) -> str:
 # ---- writing -----------------------------------------------------------------------------------------------------
 def outdated() -> list[Path]:
     """The pages that differ from what would be written now."""
-    paths = {PAGES / f"{name}.md": name for name in systems.NAMES}
-    return [path for path, name in paths.items() if not path.exists() or path.read_text("utf-8") != page(name)]
+    return [path for path, text in written().items() if not path.exists() or path.read_text("utf-8") != text]
+
+
+def written() -> dict[Path, str]:
+    """What every page should say."""
+    return {PAGES / "README.md": index(), **{PAGES / f"{name}.md": page(name) for name in systems.NAMES}}
 
 
 def main() -> int:
@@ -261,8 +316,9 @@ def main() -> int:
         for path in old:
             print(f"{path.relative_to(ROOT)} is out of date; run python tools/make_systems.py", file=sys.stderr)
         return int(bool(old))
+    texts = written() if old else {}
     for path in old:
-        write_text(path, page(path.stem))
+        write_text(path, texts[path])
         print(path.relative_to(ROOT))
     for name in () if args.no_pictures else systems.NAMES:
         path, content = PICTURES / f"{name}.png", picture(name)

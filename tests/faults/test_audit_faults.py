@@ -16,7 +16,8 @@ import pytest
 
 from pdejepa.app.cli import main
 from pdejepa.core.files import Manifest
-from pdejepa.data.audit.auditor import AuditConfig, audit, physics_checks
+from pdejepa.data.audit import physics_checks
+from pdejepa.data.audit.auditor import AuditConfig, audit
 from pdejepa.data.audit.findings import JSON_NAME, TEXT_NAME, Report
 from pdejepa.systems.advection import Advection
 from pdejepa.systems.structure import Check, Reference
@@ -377,6 +378,7 @@ def test_costly_rows_are_fewer_and_it_is_said(copy: Path, monkeypatch: pytest.Mo
     assert "Checking 1 row; --samples asks for more." in said[0]
     skipped = [finding.sentence for finding in report.findings if finding.state == "skipped"]
     assert skipped[0].startswith("valid, test, ood: not solved again.")
+    assert skipped[1].startswith("error in space: not measured.")
 
 
 # ---- other people's folders -------------------------------------------------------------------------------

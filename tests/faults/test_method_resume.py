@@ -128,6 +128,7 @@ def test_two_ranks_follow_the_same_curve(straight: Path, tmp_path: Path) -> None
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pdejepa")
     done = run(command(out), *launch)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Next: pdejepa evaluate") == 1  # told once, not by every rank
     for stage in STAGES:
         assert losses(out, stage) == pytest.approx(losses(straight, stage), rel=2e-4), stage
     assert losses(out, "pretrain")[0] == pytest.approx(losses(straight, "pretrain")[0], rel=1e-6)

@@ -43,6 +43,13 @@ def test_a_page_tells_everything(name: str, script: ModuleType) -> None:
     assert "\n- time" in text or "\n- space" in text  # claims of accuracy
 
 
+def test_the_index_is_up_to_date(script: ModuleType) -> None:
+    text = script.index()
+    assert (script.PAGES / "README.md").read_text("utf-8") == text, "run: python tools/make_systems.py"
+    assert all(f"]({name}.md) | `{systems.get(name).equation}`" in text for name in systems.NAMES)
+    assert "(../pictures/nine_systems.png)" in text
+
+
 def test_numbered_parameters_make_one_row(script: ModuleType) -> None:
     assert "| `forcing_amplitude_1..5` | A_1..5 | 1 | amplitude of forcing sine 1..5 |" in script.page("heat")
     assert "forcing_amplitude_2" not in script.page("heat")
@@ -61,9 +68,30 @@ def test_results_come_from_records(script: ModuleType, tmp_path: Path, monkeypat
     assert rows == ["| `heat-fast-s0` | `ood` | 1,200 | 1.23% | - | 150% | 61 | cpu |"]
 
 
+def test_the_error_in_space_comes_from_its_record(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
+    assert "## Error in space" not in script.page("heat")
+    rows = [
+        {"told": "grids, viscosity in [0.001, inf)", "error": 0.01},
+        {"told": "grids, viscosity in [0, 0.001)", "error": 0.2},
+        {"told": "grids, viscosity in [0.001, inf)", "error": 0.03},
+    ]
+    (tmp_path / "refinement.json").write_text(json.dumps({"heat": {"rows": rows, "seconds": 7, "device": "cpu"}}))
+    lines = [line for line in script.page("heat").splitlines() if line.startswith("| grids")]
+    assert lines == [
+        "| grids, viscosity in [0, 0.001) | 1 | 20% | 20% |",
+        "| grids, viscosity in [0.001, inf) | 2 | 2% | 3% |",
+    ]
+    assert "## Error in space" not in script.page("burgers")
+
+
 def test_pictures_are_small(script: ModuleType) -> None:
     sizes = {path.name: path.stat().st_size for path in script.PICTURES.glob("*.png")}
     assert set(sizes) == {f"{name}.png" for name in systems.NAMES}
+    widths = {Image.open(path).width for path in script.PICTURES.glob("*.png")}
+    assert max(widths) - min(widths) <= 10
     assert max(sizes.values()) <= 80_000
     assert sum(sizes.values()) <= 700_000
 
@@ -90,6 +118,6 @@ def test_check_and_write(script: ModuleType, tmp_path: Path, monkeypatch: pytest
     assert "pages/heat.md is out of date" in capsys.readouterr().err
     assert not (tmp_path / "pages").exists()
     assert run() == 0
-    assert capsys.readouterr().out.split() == ["pages/heat.md", "pictures/heat.png"]
+    assert capsys.readouterr().out.split() == ["pages/README.md", "pages/heat.md", "pictures/heat.png"]
     assert (run(), run("--check")) == (0, 0)
     assert capsys.readouterr().out == ""  # nothing was written the second time

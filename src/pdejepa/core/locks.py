@@ -64,6 +64,16 @@ def lock(
         yield
 
 
+def remove_bare(directory: Path) -> None:
+    """Remove a folder that holds nothing but our locks, after a refusal; call it while holding them."""
+    with contextlib.suppress(OSError):
+        entries = list(directory.iterdir())
+        if all(entry.name == ".lock" or entry.name.startswith(".lock.") for entry in entries):
+            for entry in entries:
+                entry.unlink()
+            directory.rmdir()
+
+
 @dataclass(frozen=True)
 class _Holder:
     """Who wrote a lock file, as far as can be read from it."""

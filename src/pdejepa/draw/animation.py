@@ -27,11 +27,11 @@ from pdejepa.draw.panels import (
     add_titles,
     draw_plane,
     flatten_to_plane,
+    frame_label,
     label_axes,
     new_figure,
     pick_frames,
     span,
-    time_label,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _line_figure(
     clock = panels[0].set_title("t", fontsize=NORMAL, color=GREY, loc="right")
 
     def update(i: int) -> None:
-        clock.set_text(time_label(trajectory.times[i], trajectory.times))
+        clock.set_text(frame_label(i, trajectory.times, trajectory.n_observed))
         for channel, curve in enumerate(curves):
             curve.set_ydata(fields[i, channel])
 
@@ -126,7 +126,7 @@ def _plane_figure(
     clock = panels[0].set_title("t", fontsize=NORMAL, color=GREY, loc="left", pad=3)
 
     def update(i: int) -> None:
-        clock.set_text(time_label(trajectory.times[i], trajectory.times))
+        clock.set_text(frame_label(i, trajectory.times, trajectory.n_observed))
         for channel, mesh in enumerate(meshes):
             mesh.set_array(fields[i, channel].T)
 

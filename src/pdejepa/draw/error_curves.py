@@ -1,7 +1,8 @@
 """The error of every forecast frame over time, one panel per system.
 
 Colours tell the split (test, out of distribution), dashes the kind of model (four stages, polished, ...), so that a
-panel can be read without colours too.  With several seeds the curve is their mean and a band reaches from the smallest
+panel can be read without colours too; where there is one split only, colours tell the kind as well.  A title's further
+lines are a remark.  With several seeds the curve is their mean and a band reaches from the smallest
 to the largest.  Errors of a frame are means over channels; their axis is logarithmic, in percent.
 Letters: n forecast frames, S seeds.
 """
@@ -19,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from pdejepa.core.errors import DataError
 from pdejepa.draw import pictures
-from pdejepa.draw.panels import NORMAL, SMALL, label_axes, new_figure
+from pdejepa.draw.panels import GREY, NORMAL, SMALL, label_axes, new_figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind people (Okabe and Ito, 2008)
 MARKERS = ("o", "s", "^", "v")
@@ -69,9 +70,12 @@ def error_picture(panels: Panels) -> Figure:
 
 
 def _panel(panel: Axes, title: str, curves: Sequence[Curve]) -> None:
+    by_kind = len({curve.split for curve in curves}) == 1
     for curve in curves:
-        _draw(panel, curve)
-    panel.set_title(title, fontsize=NORMAL, pad=3)
+        _draw(panel, curve, curve.kind if by_kind else curve.split)
+    head, _, remark = title.partition("\n")
+    panel.set_title(head, fontsize=NORMAL, pad=3 + 10 * len(remark.splitlines()))
+    panel.text(0.5, 1.01, remark, fontsize=SMALL, color=GREY, ha="center", va="bottom", transform=panel.transAxes)
     panel.set_yscale("log")
     low, high = panel.get_ylim()
     if high < MIN_RATIO * low:
@@ -86,11 +90,12 @@ def _panel(panel: Axes, title: str, curves: Sequence[Curve]) -> None:
     panel.legend(fontsize=SMALL, frameon=False, loc="upper left", handlelength=2.6)
 
 
-def _draw(panel: Axes, curve: Curve) -> None:
-    colour, dash = COLOURS[curve.split % len(COLOURS)], DASHES[curve.kind % len(DASHES)]
+def _draw(panel: Axes, curve: Curve, number: int) -> None:
+    """`number` of the colour and the marker."""
+    colour, dash = COLOURS[number % len(COLOURS)], DASHES[curve.kind % len(DASHES)]
     percent = 100 * curve.errors
     low, middle, high = (reduce(percent, axis=0) for reduce in (np.nanmin, np.nanmean, np.nanmax))
-    marker = MARKERS[curve.split % len(MARKERS)]
+    marker = MARKERS[number % len(MARKERS)]
     style = {"color": colour, "linestyle": dash, "linewidth": 1.4, "marker": marker, "markersize": 3.0}
     panel.plot(curve.times, middle, label=curve.label, **style)  # type: ignore[arg-type]
     if len(percent) > 1:

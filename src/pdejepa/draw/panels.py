@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pdejepa.draw.colours import Scale
 
@@ -66,6 +67,22 @@ def time_label(t: float, times: np.ndarray) -> str:
     return f"t = {t:.{digits}f}"
 
 
+def frame_label(i: int, times: np.ndarray, n_observed: int) -> str:
+    """`t = 0.0, observed` for a frame that the model was given, `t = 1.2` for one that it forecast."""
+    return time_label(times[i], times) + (", observed" if i < n_observed else "")
+
+
+def mark_observed(panel: Axes, times: np.ndarray, n_observed: int) -> None:
+    """In a space-time image: a line above the observed frames, and the word."""
+    if not 0 < n_observed < len(times):
+        return
+    end = float(edges(times)[n_observed])
+    panel.axhline(end, color="black", linewidth=0.8, linestyle=":")
+    place: dict[str, Any] = {"ha": "right", "va": "bottom", "textcoords": "offset points", "xytext": (-2, 1)}
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}
+    panel.annotate("observed below", (1.0, end), xycoords=("axes fraction", "data"), fontsize=SMALL, bbox=box, **place)
+
+
 def flatten_to_plane(trajectory: Trajectory) -> tuple[np.ndarray, list[np.ndarray], list[str], str]:
     """Fields (T,C,N) or (T,C,N,M), their axes and names; a volume is cut at the middle of its further axes."""
     fields, names = trajectory.fields, list(trajectory.axes)
@@ -111,9 +128,18 @@ def draw_plane(panel: Axes, axes: Sequence[np.ndarray], frame: np.ndarray, scale
     return mesh
 
 
-def add_colour_bar(figure: Figure, panels: Any, scale: Scale, label: str, **options: Any) -> None:
+def magnified(label: str, shown: Scale, base: Scale) -> str:
+    """`label`, and how many times finer its colours are than those of the fields beside it."""
+    sizes = [(scale.high - scale.low) / (2 if scale.is_signed else 1) for scale in (base, shown)]
+    factor = sizes[0] / max(sizes[1], 1e-300)
+    return f"{label} x {float(f'{factor:.1g}'):,.0f}" if 1.5 <= factor < 1e6 else label
+
+
+def add_colour_bar(figure: Figure, panels: Any, scale: Scale, label: str, n_ticks: int = 0, **options: Any) -> None:
     mappable = ScalarMappable(norm=scale.norm, cmap=scale.colours)
     bar = figure.colorbar(mappable, ax=panels, extend=scale.extend, **options)
+    if n_ticks:
+        bar.ax.yaxis.set_major_locator(MaxNLocator(n_ticks, min_n_ticks=2))
     bar.ax.tick_params(labelsize=SMALL, length=2, width=0.5)
     bar.ax.yaxis.offsetText.set_fontsize(SMALL)
     bar.formatter.set_powerlimits((-3, 4))  # type: ignore[attr-defined]

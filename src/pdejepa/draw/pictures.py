@@ -31,7 +31,9 @@ from pdejepa.draw.panels import (
     draw_mesh,
     draw_plane,
     flatten_to_plane,
+    frame_label,
     label_axes,
+    mark_observed,
     new_figure,
     pick_frames,
     span,
@@ -88,6 +90,7 @@ def _line_picture(trajectory: Trajectory, fields: np.ndarray, axes: list[np.ndar
         values = fields[:, channel]  # (T,N)
         scale = scale_of(values)
         draw_mesh(image, axes[0], trajectory.times, values, scale)
+        mark_observed(image, trajectory.times, trajectory.n_observed)
         label_axes(image, names[0], "time")
         add_colour_bar(figure, image, scale, name, pad=0.02, aspect=25)
         _profiles(lines, trajectory.times, axes[0], values)
@@ -121,7 +124,8 @@ def _plane_picture(trajectory: Trajectory, fields: np.ndarray, axes: list[np.nda
             panel = panels[channel][place]
             draw_plane(panel, axes, fields[i, channel], scale)
             if channel == 0:
-                panel.set_title(time_label(trajectory.times[i], trajectory.times), fontsize=NORMAL, pad=3)
+                told = frame_label(i, trajectory.times, trajectory.n_observed)
+                panel.set_title(told.replace(", ", "\n"), fontsize=NORMAL, pad=3)
         panels[channel][0].set_ylabel(names[1], fontsize=NORMAL, rotation=0, labelpad=6)
         add_colour_bar(figure, list(panels[channel]), scale, name, pad=0.01, aspect=16)
     for panel in panels[-1]:

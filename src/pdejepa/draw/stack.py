@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 GAP = 12  # pixels between two comparisons
 LINES = ((110, 60), (80, 40), (60, 30))  # (dots per inch, frames), tried until the animation is small enough
-PLANES = ((70, 20), (50, 20), (40, 15))
+PLANES = ((90, 20), (70, 20), (50, 20), (40, 15))
 
 
 def draw_comparisons(pairs: Sequence[Pair], path: str | os.PathLike[str]) -> None:

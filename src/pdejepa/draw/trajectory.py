@@ -20,3 +20,4 @@ class Trajectory:
     index: int
     constant_fields: dict[str, np.ndarray] = field(default_factory=dict)  # {"forcing": (*grid)}
     system_name: str = ""
+    n_observed: int = 0  # of a forecast: how many frames at the start were given to the model

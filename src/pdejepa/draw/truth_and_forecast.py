@@ -4,7 +4,8 @@
 
 1-D: space-time images of truth, forecast and forecast - truth, and the relative error of every frame as a curve.
 2-D: frames from left to right; rows truth, forecast and |difference|, with the error of each frame below it.
-Truth and forecast share one scale per channel, that of the truth.  Both are trajectories with equal frames.
+Truth and forecast share one scale per channel, that of the truth; the scale of differences is finer, and their title
+says how many times.  Observed frames (`forecast.n_observed`) are marked.  Both are trajectories with equal frames.
 Letters: T frames, C channels.
 """
 
@@ -30,11 +31,13 @@ from pdejepa.draw.panels import (
     draw_mesh,
     draw_plane,
     flatten_to_plane,
+    frame_label,
     label_axes,
+    magnified,
+    mark_observed,
     new_figure,
     pick_frames,
     span,
-    time_label,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ def compare(truth: Trajectory, forecast: Trajectory, title: str | None = None) -
     true, axes, names, note = flatten_to_plane(truth)
     guess = flatten_to_plane(forecast)[0]
     make = _line_picture if len(axes) == 1 else _plane_picture
-    figure = make(truth, true, guess, axes, names)
+    figure = make(truth, true, guess, axes, names, forecast.n_observed)
     add_titles(figure, truth, title, note)
     return figure
 
@@ -74,7 +77,7 @@ def _error_scale(error: np.ndarray) -> Scale:
 
 # ---- pictures ------------------------------------------------------------------------------------------------
 def _line_picture(
-    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str]
+    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str], n_observed: int
 ) -> Figure:
     """One row per channel: truth, forecast, difference, error over time."""
     n_channels = true.shape[1]
@@ -84,12 +87,15 @@ def _line_picture(
         scale = scale_of(true[:, channel])
         error = guess[:, channel] - true[:, channel]
         images = ((true[:, channel], scale), (guess[:, channel], scale), (error, scale_of(error)))
+        titles = (f"truth, {name}", f"forecast, {name}", magnified("(forecast - truth)", scale_of(error), scale))
         for place, (values, colours) in enumerate(images):
             panel = panels[channel][place]
             draw_mesh(panel, axes[0], truth.times, values, colours)
             label_axes(panel, names[0], "time" if place == 0 else "")
-            panel.set_title(("truth", "forecast", "forecast - truth")[place], fontsize=NORMAL, pad=3)
-        add_colour_bar(figure, list(panels[channel][:2]), scale, name, pad=0.01, aspect=25)
+            panel.set_title(titles[place], fontsize=NORMAL, pad=3)
+            if place > 0:
+                mark_observed(panel, truth.times, n_observed)
+        add_colour_bar(figure, list(panels[channel][:2]), scale, "", pad=0.01, aspect=25)
         add_colour_bar(figure, panels[channel][2], scale_of(error), "", pad=0.02, aspect=25)
         _error_curve(panels[channel][3], truth.times, frame_errors(true[:, channel], guess[:, channel]))
     return figure
@@ -105,7 +111,7 @@ def _error_curve(panel: Any, times: np.ndarray, errors: np.ndarray) -> None:
 
 
 def _plane_picture(
-    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str]
+    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str], n_observed: int
 ) -> Figure:
     """Three rows per channel, a few frames from left to right."""
     n_channels, chosen = true.shape[1], pick_frames(len(true), N_COLUMNS)
@@ -115,13 +121,15 @@ def _plane_picture(
         rows = panels[3 * channel : 3 * channel + 3]
         images, scales = _planes(true[:, channel], guess[:, channel])
         errors = frame_errors(true[:, channel], guess[:, channel])
-        for row, values, scale, label in zip(rows, images, scales, ROWS, strict=True):
+        labels = (*ROWS[:2], magnified(ROWS[2], scales[2], scales[0]))
+        for row, values, scale, label in zip(rows, images, scales, labels, strict=True):
             for place, i in enumerate(chosen):
                 draw_plane(row[place], axes, values[i], scale)
             row[0].set_ylabel(label, fontsize=NORMAL)
         for place, i in enumerate(chosen):
             if channel == 0:
-                rows[0][place].set_title(time_label(truth.times[i], truth.times), fontsize=NORMAL, pad=3)
+                told = frame_label(i, truth.times, n_observed)
+                rows[0][place].set_title(told.replace(", ", "\n"), fontsize=NORMAL, pad=3)
             told = f"{100 * errors[i]:.3g}%" if np.isfinite(errors[i]) else "-"
             rows[2][place].set_xlabel(told, fontsize=SMALL, labelpad=2)
         add_colour_bar(figure, [*rows[0], *rows[1]], scales[0], name, pad=0.01, aspect=32)
@@ -151,7 +159,7 @@ def film(
     true, axes, names, note = flatten_to_plane(truth)
     guess = flatten_to_plane(forecast)[0]
     make = _line_film if len(axes) == 1 else _plane_film
-    figure, update = make(truth, true, guess, axes, names)
+    figure, update = make(truth, true, guess, axes, names, forecast.n_observed)
     figure.set_dpi(dpi)
     add_titles(figure, truth, title, note)
     figure.draw_without_rendering()
@@ -164,7 +172,7 @@ def film(
 
 
 def _line_film(
-    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str]
+    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str], n_observed: int
 ) -> tuple[Figure, Update]:
     """One panel per channel: the truth as a broad grey curve, the forecast as a thin dark one over it."""
     n_channels = true.shape[1]
@@ -185,7 +193,7 @@ def _line_film(
     clock = panels[0].set_title("t", fontsize=NORMAL, color=GREY, loc="right")
 
     def update(i: int) -> None:
-        clock.set_text(time_label(truth.times[i], truth.times))
+        clock.set_text(frame_label(i, truth.times, n_observed))
         for channel, (grey, dark) in enumerate(curves):
             grey.set_ydata(true[i, channel])
             dark.set_ydata(guess[i, channel])
@@ -194,24 +202,27 @@ def _line_film(
 
 
 def _plane_film(
-    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str]
+    truth: Trajectory, true: np.ndarray, guess: np.ndarray, axes: list[np.ndarray], names: list[str], n_observed: int
 ) -> tuple[Figure, Update]:
-    """One row per channel: truth, forecast, |difference|."""
+    """Truth, forecast and |difference|, channels beside each other: two in a line of six panels."""
     n_channels = true.shape[1]
-    figure = new_figure(9.0, 0.5 + 3.0 * n_channels, "compressed")
-    panels = figure.subplots(n_channels, 3, squeeze=False)
+    across = min(2, n_channels)
+    n_lines, (width, height) = -(-n_channels // across), (9.0, 3.0) if across == 1 else (11.5, 2.0)
+    figure = new_figure(width, 0.5 + height * n_lines, "compressed")
+    panels = figure.subplots(n_lines, 3 * across, squeeze=False).reshape(-1, 3)  # a line per channel
     meshes = []
     for channel, name in enumerate(truth.field_names):
         images, scales = _planes(true[:, channel], guess[:, channel])
-        for panel, values, scale, label in zip(panels[channel], images, scales, ROWS, strict=True):
+        labels = (*ROWS[:2], magnified(ROWS[2], scales[2], scales[0]))
+        for panel, values, scale, label in zip(panels[channel], images, scales, labels, strict=True):
             meshes.append((draw_plane(panel, axes, values[0], scale), values))
             panel.set_xlabel(f"{label}, {name}", fontsize=NORMAL, labelpad=2)
-        add_colour_bar(figure, list(panels[channel][:2]), scales[0], "", pad=0.01, aspect=22)
-        add_colour_bar(figure, panels[channel][2], scales[2], "", pad=0.02, aspect=22)
+        add_colour_bar(figure, list(panels[channel][:2]), scales[0], "", n_ticks=3, pad=0.01, aspect=22)
+        add_colour_bar(figure, panels[channel][2], scales[2], "", n_ticks=3, pad=0.02, aspect=22)
     clock = panels[0][0].set_title("t", fontsize=NORMAL, color=GREY, loc="left", pad=3)
 
     def update(i: int) -> None:
-        clock.set_text(time_label(truth.times[i], truth.times))
+        clock.set_text(frame_label(i, truth.times, n_observed))
         for mesh, values in meshes:
             mesh.set_array(values[i].T)
 

@@ -73,8 +73,8 @@ class Case:
             )
         return Truth(self.stored[:n], 0.0)
 
-    def trajectory(self, fields: Tensor, times: Tensor) -> Trajectory:
-        """Frames (T,C,*grid) of this case in the form that is drawn."""
+    def trajectory(self, fields: Tensor, times: Tensor, n_observed: int = 0) -> Trajectory:
+        """Frames (T,C,*grid) of this case in the form that is drawn; of a forecast, n_observed of them were given."""
         return Trajectory(
             fields=fields.float().cpu().numpy(),
             xi={name: float(values[0]) for name, values in self.system.named(self.xi).items()},
@@ -84,6 +84,7 @@ class Case:
             split=self.split,
             index=self.index,
             system_name=self.system.name,
+            n_observed=n_observed,
         )
 
 
@@ -114,6 +115,7 @@ def find_case(source: str, system: System, changes: Mapping[str, float], device:
     """The case that `source` names, with changed parameters; `system` is that of the model."""
     folder, split, index = _parse(source)
     if not folder:
+        _check_index(system, split, index)
         state, xi = system.sample(split, index, device=device)
         return Case(system, split, index, changed(system, xi, changes), state)
     with Dataset.open(folder) as data:
@@ -121,6 +123,16 @@ def find_case(source: str, system: System, changes: Mapping[str, float], device:
         if data.system_name != system.name or data.field_names != system.fields:
             raise DataError(f"{folder} holds {data.system_name[:60]!r}; the model forecasts {system.name}.")
         return _from_data(data, system, split, index, changes, device)
+
+
+def _check_index(system: System, split: str, index: int) -> None:
+    """Refuse a trajectory that the benchmark does not have, though the random laws would make one."""
+    n = system.split(split).n
+    if index >= n:
+        raise UsageError(
+            f"--from: the split {split} of {system.name} has {n:,} trajectories, 0 to {n - 1:,}; got {index:,}. "
+            "Choose one of them; --set changes its parameters."
+        )
 
 
 def changed(system: System, xi: Tensor, changes: Mapping[str, float]) -> Tensor:

@@ -9,6 +9,10 @@ import numpy as np
 from pdejepa.draw.error_curves import Curve
 from pdejepa.evaluate.against_paper import Row
 
+REMARKS = {
+    "wave_b": "all boundary pairs are trained: test only\npeaks: a pulse cancels its reflection at a wall (t = 12, 60)"
+}
+
 
 def error_panels(rows: Sequence[Row]) -> dict[str, list[Curve]]:
     """One panel per system, by its title; systems of which no record tells errors frame by frame are left out."""
@@ -16,7 +20,8 @@ def error_panels(rows: Sequence[Row]) -> dict[str, list[Curve]]:
     for row in rows:
         if any(_errors(row, split) is not None for split in row.splits):
             channels = ", mean over channels" if len(row.system.fields) > 1 else ""
-            grouped.setdefault(f"{row.system.title}{channels}", []).append(row)
+            remark = f"\n{REMARKS[row.system.name]}" if row.system.name in REMARKS else ""
+            grouped.setdefault(f"{row.system.title}{channels}{remark}", []).append(row)
     return {title: _curves(own) for title, own in grouped.items()}
 
 

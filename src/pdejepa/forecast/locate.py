@@ -34,7 +34,8 @@ def find_model(path: str | os.PathLike[str]) -> Path:
     shipped = shipped_models()
     if os.fspath(path) in shipped:
         return shipped[os.fspath(path)]
-    raise CheckpointError(_nothing_there(given, shipped))
+    looks_like_path = not isinstance(path, str) or os.sep in path or path.startswith((".", "~"))
+    raise CheckpointError(_no_folder(given) if looks_like_path else _nothing_there(given, shipped))
 
 
 def format_of(model: Path) -> str:
@@ -100,6 +101,20 @@ def _nothing_there(given: Path, shipped: Iterable[str]) -> str:
     lists = (("Models that come with pdejepa", list(shipped)), (f"Models and runs in {given.parent}", beside))
     told = " ".join(f"{label}: {_listed(names)}." for label, names in lists if names)
     return f"There is no model {str(given)[:200]!r}{hint} {told or 'Train one with: pdejepa train'}"
+
+
+def _no_folder(given: Path) -> str:
+    """What exists beside the path that was asked for."""
+    beside = [folder.name for folder in _folders(given.parent) if _holds_model(folder)]
+    hint = did_you_mean(given.name, beside) or "."
+    told = f"Models and runs in {given.parent}: {_listed(beside)}." if beside else _advice(given)
+    return f"There is no folder {str(given)[:200]!r}{hint} {told}"
+
+
+def _advice(given: Path) -> str:
+    if str(given).startswith("~"):
+        return "A leading ~ is not replaced here; write the whole path."
+    return "Give the folder of a run or of a model, or the name of a model that comes with pdejepa."
 
 
 def _listed(names: list[str]) -> str:

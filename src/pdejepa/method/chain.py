@@ -32,7 +32,7 @@ from pdejepa.method.load_data import load_data
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.polish import Polish
 from pdejepa.method.pretrain import Pretrain
-from pdejepa.method.run_settings import NEEDS, read_json, remember, restart_from
+from pdejepa.method.run_settings import NEEDS, check_settings, read_json, remember, restart_from
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.distributed import agree, end_group, start_group
@@ -117,11 +117,11 @@ class _Run:
             restart_from(self.out, self.restart, self.say)
         agree([0])
         self._check_missing()
-        remember(self.out, self.config, self.place.rank == 0, self.say)
+        check_settings(self.out, self.config, self.say)
         begin = time.monotonic()
         data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
-        self._remember_data(data)
         model = self._build_model(data)
+        self._remember(data)
         trained = Trained(model, self.config, data.hash, device=device_name(self.device))
         trained.seconds["data"] = time.monotonic() - begin
         for name in self._chain():
@@ -178,7 +178,8 @@ class _Run:
             model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
         return model.to(self.device)
 
-    def _remember_data(self, data: TrainingData) -> None:
+    def _remember(self, data: TrainingData) -> None:
+        """Write down what is trained on what; a training that is refused before leaves nothing behind."""
         path = self.out / "data.json"
         if path.exists() and read_json(path).get("hash") != data.hash:
             raise CheckpointError(
@@ -187,6 +188,7 @@ class _Run:
                 "digits between CPU and GPU."
             )
         if self.place.rank == 0:
+            remember(self.out, self.config)
             write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})
 
 

@@ -8,7 +8,8 @@
                     of it between places and tell nothing about the state
     read_u, read_xi R^2 of a ridge regression of the patch values and of the parameters, on trajectories not fitted
 
-The loss alone does not tell: in this kind of training it may rise while features get better.
+The loss alone does not tell: in this kind of training it may rise while features get better.  There is no verdict
+before half of the training (`too_early`).
 Letters: n trajectories, T frames, N places, D width, S samples.
 """
 
@@ -24,6 +25,7 @@ from pdejepa.models.patches import PatchGrid
 
 MAX_TRAJECTORIES = 64
 MAX_TOKENS = 8192
+EARLIEST = 0.5  # share of the training before which there is no verdict
 LOW_SPREAD, HIGH_COSINE, HIGH_PLACE, LOW_READ = 0.2, 0.95, 0.8, 0.2  # where features stop being healthy
 
 
@@ -118,6 +120,14 @@ class Verdict:
 def low_rank(width: int) -> float:
     """The rank below which features of this width count as collapsed."""
     return min(8.0, width / 4)
+
+
+def too_early(share: float, warmup: float) -> bool:
+    """Whether features cannot be judged yet: before half of the training, or while the learning rate warms up.
+
+    Features of an untrained encoder hardly vary; a verdict on them would call every training a collapse.
+    """
+    return share < max(EARLIEST, warmup)
 
 
 def judge(health: dict[str, float], width: int) -> Verdict:

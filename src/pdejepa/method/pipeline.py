@@ -15,8 +15,9 @@ import torch
 
 from pdejepa.core.config import to_dict
 from pdejepa.core.device import rank_and_world
-from pdejepa.core.errors import CheckpointError
+from pdejepa.core.errors import CheckpointError, PdejepaError
 from pdejepa.core.files import lock, sha256_file
+from pdejepa.core.locks import remove_bare
 from pdejepa.core.provenance import commit
 from pdejepa.forecast.header import CONFIG_NAME
 from pdejepa.forecast.locate import WEIGHTS_NAME
@@ -51,8 +52,14 @@ def train(
             if not _is_saved(folder / model, trained, name):
                 save_model(trained.model, folder / model, details(trained, is_polished))
 
+    is_new = not folder.exists()
     with lock(folder, (rank, world) if world > 1 else None, wait=False):
-        return train_stages(config, folder, say, after_stage, restart)
+        try:
+            return train_stages(config, folder, say, after_stage, restart)
+        except PdejepaError:
+            if is_new:
+                remove_bare(folder)
+            raise
 
 
 def details(trained: Trained, is_polished: bool) -> dict[str, Any]:

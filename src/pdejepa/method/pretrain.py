@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
 from pdejepa.method.config import RunConfig
-from pdejepa.method.health import HealthCheck, judge
+from pdejepa.method.health import HealthCheck, judge, too_early
 from pdejepa.method.losses import layer_normed, loss_context, loss_jepa
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.models.ema import update_ema
@@ -103,8 +103,9 @@ class Pretrain(MethodStage):
             total, n = total + masked.float() * len(u), n + len(u)
         return {"score": float(total / n), **self.health()}
 
-    def describe(self, scores: dict[str, float]) -> str:
-        return f"encoder {judge(scores, self.config.model.encoder.width)}"
+    def describe(self, scores: dict[str, float], share: float) -> str:
+        is_early = too_early(share, self.settings.schedule.warmup)
+        return "" if is_early else f"encoder {judge(scores, self.config.model.encoder.width)}"
 
     def health(self) -> dict[str, float]:
         return HealthCheck(self.model.encoder, self.model.patches).measure(

@@ -45,18 +45,21 @@ OWNERS = {
 }
 
 
-def remember(
-    out: Path, config: RunConfig, is_first_rank: bool, say: Callable[[str], object] = lambda _: None
-) -> None:
-    """Store the configuration; ConfigError if a stage that was begun had another one."""
+def check_settings(out: Path, config: RunConfig, say: Callable[[str], object] = lambda _: None) -> None:
+    """ConfigError if a stage that was begun had another configuration."""
     path, now = out / "config.json", to_dict(config)
     if path.exists():
         before = completed(read_json(path).get("train", {}))
         check(out, before, now)
         if before.get("precision") != now["precision"]:
             say(f"precision {before.get('precision')} -> {now['precision']}: no longer exact to the last digit.")
-    if is_first_rank:
-        write_json(path, {"pdejepa": __version__, "torch": torch.__version__, "train": now})
+
+
+def remember(out: Path, config: RunConfig) -> None:
+    """Store the configuration, once nothing stands in the way of the training."""
+    write_json(
+        out / "config.json", {"pdejepa": __version__, "torch": torch.__version__, "train": to_dict(config)}
+    )
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import SteppedSystem, relative_l2
 from pdejepa.systems.forced import ForcedSystem
 from pdejepa.systems.modes import cell_mean_factor
+from pdejepa.systems.refinement import by_range
 from pdejepa.systems.structure import Check, Reference
 
 MAX_COURANT = 1.2
@@ -63,15 +63,8 @@ class Burgers(SteppedSystem, ForcedSystem):
         """Relative L2 between N and 2N cells, mean over rows in each decade of diffusivity."""
         fine = replace(self, n_points=2 * self.n_points, dt=self.dt / 2)
         solved = fine.solve(change_cells(u0, fine.n_points), xi).as_subclass(Tensor)
-        error = relative_l2(fields, change_cells(solved, self.n_points)).cpu()
-        beta = xi[:, 0].cpu()
-        report = {}
-        for low, high in pairwise(DECADES):
-            rows = (beta >= low) & (beta < high)
-            if bool(rows.any()):
-                label = f"{self.n_points} -> {fine.n_points} cells, diffusivity in [{low:g}, {high:g})"
-                report[label] = float(error[rows].mean())
-        return report
+        error = relative_l2(fields, change_cells(solved, self.n_points))
+        return by_range(f"{self.n_points} -> {fine.n_points} cells", "diffusivity", xi[:, 0], error, DECADES)
 
 
 class _Stepper:

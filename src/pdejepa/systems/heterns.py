@@ -26,6 +26,7 @@ from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import relative_l2
 from pdejepa.systems.flow import FlowSystem
 from pdejepa.systems.problem import Parameter, Structure, Term, power
+from pdejepa.systems.refinement import by_range
 from pdejepa.systems.structure import Check, Reference, Split
 
 TRAIN_VISCOSITY = (1e-5, 5e-5, 1e-4, 5e-4, 1e-3)
@@ -41,6 +42,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 GRF_ALPHA, GRF_TAU = 2.5, 7.0
 MODE_STRIDE = 4096  # random modes are keyed by wave vector, so that every grid draws the same flow
 MAX_SPECTRAL_COURANT = 2.75  # on k_max (|u| + |v|) dt; RK4's limit on the imaginary axis is 2.83
+VISCOSITIES = (0.0, 1e-4, 1e-3, math.inf)  # ranges in which the error in space is told
 FORCED_ACCELERATION = 0.03  # growth of |u| + |v| per unit time
 
 
@@ -140,14 +142,15 @@ class HeterNS(FlowSystem):
         ]
 
     def refinement_report(self, u0: Tensor, xi: Tensor, fields: Tensor) -> dict[str, float]:
-        """Doubling the solver grid, for rows whose forcing is periodic (even m)."""
+        """Doubling the solver grid, by viscosity, for rows whose forcing is periodic (even m)."""
         rows = (xi[:, 1] % 2 == 0).nonzero().flatten()
         if not len(rows):
             return {}
         n = 2 * u0.shape[-1]
         fine = replace(self, dt=self.dt / 2).solve(spectral.resample(u0[rows], n, 2), xi[rows])
         error = relative_l2(fields[rows], fine.as_subclass(Tensor))
-        return {f"solver grid {n // 2} -> {n}, even forcing frequency": float(error.mean())}
+        what = f"solver grid {n // 2} -> {n}, even forcing frequency"
+        return by_range(what, "viscosity", xi[rows, 0], error, VISCOSITIES)
 
 
 class _Stepper:

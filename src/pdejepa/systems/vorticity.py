@@ -3,6 +3,9 @@
 Velocity is (psi_y, -psi_x).  Arakawa's Jacobian, 5-point Laplacian, FFT Poisson solve and RK4 on 512 x 512 points; the
 stored 128 x 128 frames are means over 4 x 4 blocks (a block is labelled by its first point).
 
+The 512 x 512 scheme *is* the benchmark.  `refinement_report` tells how far it is from a spectral solution, by viscosity;
+below about 5e-4 filaments are thinner than either grid resolves, and the difference to the PDE may be larger than told.
+
 Initial vorticity: independent random phases on every integer wave vector, amplitude sqrt(k E(k) / pi) with
 E(k) = 4/3 pi^{-1/2} (k/k0)^4 / k0 exp(-(k/k0)^2) and k0 = 5, which makes the rms velocity one.
 """
@@ -20,14 +23,16 @@ from pdejepa.core.device import fuse
 from pdejepa.core.seeds import Draws
 from pdejepa.operators import arakawa, spectral
 from pdejepa.solve.integrators import rk4_step, rk4_weights
-from pdejepa.solve.march import Stepper
-from pdejepa.systems.flow import FlowSystem
+from pdejepa.solve.march import March, Stepper
+from pdejepa.systems.base import relative_l2
+from pdejepa.systems.flow import RK4_RADIUS, SPEED_MARGIN, FlowSystem, SpectralStepper
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
+from pdejepa.systems.refinement import by_range
 from pdejepa.systems.structure import Check, Reference, Split
 
 FRAME = 2.0 / 29
-RK4_RADIUS = 2.6  # an ellipse of this half-width lies inside the stability region of RK4
-SPEED_MARGIN = 1.2  # speeds may grow a little from one frame to the next
+SPECTRAL_GRID = 256
+VISCOSITIES = (0.0, 1e-4, 1e-3, 3e-3, math.inf)  # ranges in which the error in space is told
 K_CUT = 40  # the spectrum is below 1e-12 of its peak beyond
 MODE_STRIDE = 4096  # random phases are keyed by wave vector, so that every grid draws the same flow
 
@@ -95,6 +100,20 @@ class Vorticity(FlowSystem):
 
     def stepper(self, xi: Tensor, like: Tensor) -> Stepper:
         return _Stepper(self, xi, like)
+
+    def refinement_report(self, u0: Tensor, xi: Tensor, fields: Tensor) -> dict[str, float]:
+        """Against a dealiased spectral solution of the same flow, by viscosity.
+
+        It has the same grid, or 256 x 256 points where that is finer.  Below a viscosity of about 5e-4 the filaments
+        are thinner than either grid, and the difference is only a lower bound of the distance to the PDE.
+        """
+        n, factor = u0.shape[-1], u0.shape[-1] // self.n_points
+        fine = max(n, SPECTRAL_GRID)
+        march = March(SpectralStepper(self, xi, fine, u0), len(u0), self.dt, self.max_steps, self.tail_limit)
+        solved, _ = march.run(spectral.resample(u0, fine, 2), self.times.tolist(), 0.0)  # (B,T,1,fine,fine)
+        on_grid = arakawa.block_mean(spectral.resample(solved, n, 2), factor)
+        what = f"{n} x {n} points against spectral on {fine} x {fine}"
+        return by_range(what, "viscosity", xi[:, 0], relative_l2(fields, on_grid), VISCOSITIES)
 
     def invariants(self, fields: Tensor, xi: Tensor, times: Tensor) -> list[Check]:
         # The solver's own energy and enstrophy fall at every step.  Block means fold filaments thinner than a block

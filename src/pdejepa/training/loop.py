@@ -159,7 +159,7 @@ class _Training:
         if self.deadline is not None:
             self.deadline.scored(self.learner.now() - begun)
         self._record({"valid": scores})
-        words = self.stage.describe(scores)
+        words = self.stage.describe(scores, self.done / self.n_steps)
         bar.note(f"step {self.done:,}: score {score:.4g} on valid" + (f"; {words}" if words else ""))
         is_better = self.is_writer and math.isfinite(score) and (self.best is None or score < self.best.score)
         if is_better:

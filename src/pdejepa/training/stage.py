@@ -115,8 +115,8 @@ class Stage(nn.Module, ABC):
     def score(self) -> dict[str, float]:
         """Scores on valid; the lowest `score` selects.  Called on all ranks, without gradients."""
 
-    def describe(self, scores: dict[str, float]) -> str:
-        """What the scores mean, in words, for people who watch; empty if the number says enough."""
+    def describe(self, scores: dict[str, float], share: float) -> str:
+        """What the scores mean when that share (0..1) of the stage is done, in words; empty: the number says enough."""
         return ""
 
     @abstractmethod

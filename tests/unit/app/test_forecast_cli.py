@@ -221,7 +221,7 @@ def test_evaluate_mistakes(heat: Path, options: list[str], code: int, words: str
 @pytest.mark.parametrize("command", ["forecast", "evaluate"])
 def test_models_that_are_not_there(command: str, tmp_path: Path, capsys: Printed) -> None:
     assert main([command, str(tmp_path / "nothing")]) == 4
-    assert "There is no model" in capsys.readouterr().err
+    assert "There is no folder" in capsys.readouterr().err
     (tmp_path / "pretrain").mkdir()
     assert main([command, str(tmp_path)]) == 4
     assert "run without a model yet" in capsys.readouterr().err

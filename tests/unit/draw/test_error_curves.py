@@ -62,6 +62,16 @@ def test_observed_frames_shift_the_times() -> None:
     assert panel.lines[0].get_xdata()[0] == pytest.approx(float(systems.get("wave_b").times[2]))
 
 
+def test_a_panel_with_one_split_tells_kinds_by_colour_and_has_its_remark() -> None:
+    records = [record("wave_b", observed_frames=2), record("wave_b", observed_frames=2, polish=True)]
+    (panel,) = error_picture(error_panels(make_rows(records, "fast"))).axes
+    one, two = panel.lines
+    assert one.get_color() != two.get_color()
+    assert one.get_marker() != two.get_marker()
+    assert panel.get_title() == "Wave-B"
+    assert any("a pulse cancels its reflection" in text.get_text() for text in panel.texts)
+
+
 def test_a_flat_curve_has_an_axis_to_read(tmp_path: Path) -> None:
     base = record("heat")
     flat = replace(base, errors={"test": replace(base.errors["test"], per_frame=(1.0,) * 24)})

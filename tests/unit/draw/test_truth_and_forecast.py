@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from pdejepa.core.errors import UsageError
+from pdejepa.draw.colours import Scale
+from pdejepa.draw.panels import frame_label, magnified
 from pdejepa.draw.trajectory import Trajectory
-from pdejepa.draw.truth_and_forecast import animate_comparison, compare, draw_comparison, frame_errors
+from pdejepa.draw.truth_and_forecast import animate_comparison, compare, draw_comparison, film, frame_errors
 
 
 def pair(grid: tuple[int, ...], n_channels: int = 1, n_frames: int = 4) -> tuple[Trajectory, Trajectory]:
@@ -85,3 +90,42 @@ def test_equal_data_give_equal_bytes_and_formats_are_checked(tmp_path: Path) -> 
         draw_comparison(*pair((16,)), tmp_path / "p.bmp")
     with pytest.raises(UsageError, match="Animations are written as"):
         animate_comparison(*pair((16,)), tmp_path / "p.mp4")
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.findobj(Text) if text.get_text()]
+
+
+@pytest.mark.parametrize("grid", [(16,), (12, 10)])
+def test_observed_frames_are_marked(grid: tuple[int, ...]) -> None:
+    truth, guess = pair(grid)
+    assert not [text for text in texts_of(compare(truth, guess)) if "observed" in text]
+    marked = [text for text in texts_of(compare(truth, replace(guess, n_observed=1))) if "observed" in text]
+    assert marked == (["observed below"] * 2 if len(grid) == 1 else ["t = 0.0\nobserved"])
+
+
+def test_a_film_tells_which_frames_were_observed() -> None:
+    assert [frame_label(i, np.array([0.0, 0.5, 1.0]), 1) for i in range(2)] == ["t = 0.00, observed", "t = 0.50"]
+
+
+@pytest.mark.parametrize(("grid", "words"), [((16,), "(forecast - truth) x 10"), ((12, 10), "|error| x 10")])
+def test_the_finer_scale_of_differences_is_told(grid: tuple[int, ...], words: str) -> None:
+    assert words in texts_of(compare(*pair(grid)))  # the forecast is ten percent too large
+
+
+def test_a_scale_that_is_not_finer_is_not_remarked() -> None:
+    assert magnified("error", Scale(0.0, 1.0, False, "neither"), Scale(-1.0, 1.0, True, "neither")) == "error"
+    assert magnified("error", Scale(-0.01, 0.01, True, "neither"), Scale(0.0, 1.0, False, "neither")) == "error x 100"
+
+
+def test_fields_are_named_in_upright_titles() -> None:
+    figure = compare(*pair((16,)))
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["truth, u0", "forecast, u0"]
+    short = [text for axes in figure.axes for text in axes.findobj(Text) if 0 < len(text.get_text()) <= 2]
+    assert all(text.get_rotation() == 0 for text in short)
+
+
+def test_two_channels_make_a_wide_film() -> None:
+    truth, guess = pair((12, 10), 2)
+    first = next(film(truth, guess, "A title", 60, 2))
+    assert first.width > 2 * first.height

@@ -108,3 +108,10 @@ def test_other_peoples_data(tiny_datasets: Make, tmp_path: Path) -> None:
     assert drawn.fields.shape == (25, 1, 256)
     assert drawn.field_names == ("u",)
     assert isinstance(drawn.axes["x"], np.ndarray)
+
+
+@pytest.mark.parametrize("source", ["test:120", "test:999999"])
+def test_a_trajectory_beyond_the_split_is_refused(source: str) -> None:
+    with pytest.raises(UsageError, match=r"the split test of heat has 120 trajectories, 0 to 119; got .*Choose one"):
+        find_case(source, systems.get("heat"), {})
+    assert find_case("test:119", systems.get("heat"), {}).index == 119

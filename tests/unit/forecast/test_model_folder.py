@@ -180,8 +180,15 @@ def test_a_run_with_data_only(tmp_path: Path) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     tiny.saved("heat", tmp_path / "heat_a")
-    with pytest.raises(CheckpointError, match=r"no model .*heat_b', did you mean 'heat_a'\? .*: heat_a\."):
+    with pytest.raises(CheckpointError, match=r"no folder .*heat_b', did you mean 'heat_a'\? .*: heat_a\."):
         load_surrogate(tmp_path / "heat_b", "cpu")
+    for path in ("/nonexistent", "./combined", Path("/nonexistent")):
+        with pytest.raises(CheckpointError, match=r"There is no folder .*\. Give the folder of a run or of a model"):
+            pdejepa.load(path)
+    with pytest.raises(CheckpointError, match="~ is not replaced here; write the whole path"):
+        pdejepa.load("~/runs/nonexistent")
+    with pytest.raises(CheckpointError, match=r"There is no model 'combinde', did you mean 'combined'\?"):
+        pdejepa.load("combinde")
     with pytest.raises(CheckpointError, match=r"holds no model.* Models in it: heat_a\."):
         load_surrogate(tmp_path, "cpu")
     with pytest.raises(CheckpointError, match="is a file; give the folder"):

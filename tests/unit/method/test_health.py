@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa.method.health import HealthCheck, judge, ridge_r2, spread, variance_shares
+from pdejepa.method.health import HealthCheck, judge, ridge_r2, spread, too_early, variance_shares
+from pdejepa.method.pretrain import Pretrain
 from pdejepa.models.patches import PatchGrid
+from pdejepa.training.stage import Place
+from tests.unit.method.small_run import small_training
 
 WIDTH = 32
 LINE = PatchGrid((32,), 4, (True,))
@@ -81,3 +84,17 @@ def test_ridge_is_judged_on_other_trajectories() -> None:
     x = torch.randn(10, 50, 3, generator=draws)
     assert ridge_r2(x, x @ torch.randn(3, 2, generator=draws)) > 0.999
     assert ridge_r2(x, torch.randn(10, 50, 2, generator=draws)) < 0.1
+
+
+def test_no_verdict_before_half_of_the_training_or_during_the_warm_up() -> None:
+    shares = (0.1, 0.33, 0.49, 0.5, 0.7, 1.0)
+    assert [too_early(share, warmup=0.05) for share in shares] == [True, True, True, False, False, False]
+    assert [too_early(share, warmup=0.8) for share in shares] == [True, True, True, True, True, False]
+
+
+def test_the_loop_is_told_nothing_about_a_young_encoder() -> None:
+    config, data, surrogate = small_training()
+    stage = Pretrain(config, data, surrogate, Place(torch.device("cpu")))
+    scores = stage.score()
+    assert stage.describe(scores, 0.33) == ""
+    assert stage.describe(scores, 1.0).startswith("encoder ")

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from pdejepa.app.cli import main
+from pdejepa.core.errors import CheckpointError, ConfigError, DataError, PdejepaError
 from pdejepa.core.run_folder import FOUR
+from pdejepa.method import chain
+from pdejepa.method.chain import Trained
 from pdejepa.method.pipeline import train
 from pdejepa.training.stage import silent
 from tests.unit.method.small_run import small_config
@@ -41,3 +45,42 @@ def test_a_damaged_model_is_written_anew(file: str, damage: Callable[[Path], obj
     changed = weights.stat().st_mtime_ns
     train(small_config("advection", *WORDS), run, silent)
     assert weights.stat().st_mtime_ns == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "failure", "told"),
+    [
+        (("stages=[decode]",), CheckpointError, "decode needs pretrain and align and dynamics"),
+        (("data=nowhere",), DataError, "nowhere"),
+        (("counts={train: 4, valid: 2}",), ConfigError, "do not fit"),
+    ],
+)
+def test_a_refused_training_leaves_nothing_behind(
+    words: tuple[str, ...], failure: type[PdejepaError], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "fit" in told:
+        monkeypatch.setattr(chain, "Surrogate", refuse)
+    for out in (tmp_path / "run", tmp_path / "before"):
+        (tmp_path / "before").mkdir(exist_ok=True)
+        (tmp_path / "before" / "notes.txt").write_text("mine")
+        with pytest.raises(failure, match=told):
+            train(small_config("advection", *WORDS, *words), out, silent)
+    assert not (tmp_path / "run").exists()
+    left = sorted(path.name for path in (tmp_path / "before").iterdir())
+    assert left == [".lock", "notes.txt"]
+
+
+def refuse(*_: object) -> None:
+    raise ConfigError("these sizes do not fit")
+
+
+def test_a_summary_is_printed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = Trained(None, None, "")  # type: ignore[arg-type]
+    done.seconds["data"] = 1.5
+    monkeypatch.setattr("pdejepa.method.pipeline.train", lambda *_: done)
+    for rank, n_lines in ((0, 1), (1, 0)):
+        monkeypatch.setattr("pdejepa.core.device.rank_and_world", lambda rank=rank: (rank, 2))
+        assert main(["train", "advection", "--out", str(tmp_path / "run")]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == n_lines

@@ -13,10 +13,16 @@ from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
 from pdejepa.method import recipes
 from pdejepa.method.chain import train_stages, with_seconds
 from pdejepa.method.config import RunConfig
-from pdejepa.method.run_settings import owner, read_json, remember, restart_from
+from pdejepa.method.run_settings import check_settings, owner, read_json, remember, restart_from
 from pdejepa.training.stage import silent
 
 CONFIG = recipes.get("advection", "tiny")
+
+
+def settle(out: Path, config: RunConfig) -> None:
+    """As a training does: check, then write down."""
+    check_settings(out, config)
+    remember(out, config)
 
 
 def changed(path: str, value: object) -> RunConfig:
@@ -39,37 +45,37 @@ def changed(path: str, value: object) -> RunConfig:
     ],
 )
 def test_a_change_is_refused_once_its_stage_was_begun(path: str, value: object, stage: str, tmp_path: Path) -> None:
-    remember(tmp_path, CONFIG, True)
+    settle(tmp_path, CONFIG)
     other = changed(path, value)
     (tmp_path / stage).mkdir()
     with pytest.raises(ConfigError, match=rf"{path} .*--restart {stage}"):
-        remember(tmp_path, other, True)
+        settle(tmp_path, other)
     restart_from(tmp_path, stage, silent)
-    remember(tmp_path, other, True)
+    settle(tmp_path, other)
     assert read_json(tmp_path / "config.json")["train"] != {}
 
 
 def test_a_change_of_what_stands_under_a_stage_is_refused_too(tmp_path: Path) -> None:
-    remember(tmp_path, CONFIG, True)
+    settle(tmp_path, CONFIG)
     (tmp_path / "dynamics").mkdir()
     with pytest.raises(ConfigError, match="--restart pretrain"):
-        remember(tmp_path, changed("model.encoder.depth", 2), True)
+        settle(tmp_path, changed("model.encoder.depth", 2))
 
 
 def test_a_change_before_its_stage_is_free(tmp_path: Path) -> None:
-    remember(tmp_path, CONFIG, True)
+    settle(tmp_path, CONFIG)
     (tmp_path / "pretrain").mkdir()
-    remember(tmp_path, changed("dynamics.unroll", 2), True)
+    settle(tmp_path, changed("dynamics.unroll", 2))
 
 
 @pytest.mark.parametrize(
     ("path", "value"), [("device", "cpu"), ("stages", ("pretrain",)), ("decode.training.save_every", 7)]
 )
 def test_some_settings_change_nothing(path: str, value: object, tmp_path: Path) -> None:
-    remember(tmp_path, CONFIG, True)
+    settle(tmp_path, CONFIG)
     for name in ("pretrain", "align", "dynamics", "decode"):
         (tmp_path / name).mkdir()
-    remember(tmp_path, changed(path, value), True)
+    settle(tmp_path, changed(path, value))
 
 
 def test_restart_forgets_what_stands_on_a_stage(tmp_path: Path) -> None:
@@ -93,20 +99,20 @@ def test_differences_and_owners() -> None:
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[1, 2")
     with pytest.raises(CheckpointError, match="does not look like a run"):
-        remember(tmp_path, CONFIG, True)
+        settle(tmp_path, CONFIG)
 
 
 def test_a_run_of_an_earlier_version_goes_on_with_settings_it_did_not_know(tmp_path: Path) -> None:
-    remember(tmp_path, CONFIG, True)
+    settle(tmp_path, CONFIG)
     (tmp_path / "decode").mkdir()
     stored = json.loads((tmp_path / "config.json").read_text())
     del stored["train"]["decode"]["share"]
     (tmp_path / "config.json").write_text(json.dumps(stored))
-    remember(tmp_path, CONFIG, True)
+    settle(tmp_path, CONFIG)
     stored["train"]["decode"]["frames"] = 3
     (tmp_path / "config.json").write_text(json.dumps(stored))
     with pytest.raises(ConfigError, match=r"decode\.frames 3 -> "):
-        remember(tmp_path, CONFIG, True)
+        settle(tmp_path, CONFIG)
 
 
 def test_a_total_in_seconds_is_shared_as_in_the_recipe() -> None:

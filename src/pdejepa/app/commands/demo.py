@@ -202,7 +202,8 @@ def _draw(shown: list[Shown], out: Path) -> tuple[Path, Path]:
     for one, where in zip(shown, ("inside", "outside"), strict=True):
         case, times = one.scene.case, one.result.times
         title = f"{case.system.title}, {case.split} {case.index}, {where} the training range"
-        true, guess = (case.trajectory(fields, times) for fields in (one.truth.fields, one.result.fields[0]))
+        true = case.trajectory(one.truth.fields, times)
+        guess = case.trajectory(one.result.fields[0], times, one.result.n_observed)
         pairs.append((true, guess, title))
     picture, film = out / "demo.png", out / "demo.gif"
     draw_comparisons(pairs, picture)

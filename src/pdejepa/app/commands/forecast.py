@@ -108,7 +108,7 @@ def _draw(case: Case, result: Forecast, truth: Truth | None, out: Path | None, a
     from pdejepa.draw.truth_and_forecast import animate_comparison, draw_comparison
 
     title = f"{case.system.title}, {case.split} {case.index}, forecast"
-    guess = case.trajectory(result.fields[0], result.times)
+    guess = case.trajectory(result.fields[0], result.times, result.n_observed)
     true = case.trajectory(truth.fields, result.times) if truth is not None else None
     if out is not None and true is not None:
         draw_comparison(true, guess, out, title)

@@ -53,6 +53,7 @@ def train(
     dynamics.training.optimiser.lr=1e-3; --print-config shows them all. Under torchrun, ranks share every batch.
     """
     started = time.monotonic()
+    from pdejepa.core.device import rank_and_world
     from pdejepa.core.errors import UsageError
     from pdejepa.method import recipes
     from pdejepa.method.chain import with_seconds
@@ -74,7 +75,8 @@ def train(
         raise UsageError("Name a folder for the run: --out RUN.")
     _check_resume(resume, out)
     trained = run(settings, out, typer.echo, restart, started)
-    typer.echo(_summary(trained, out))
+    if rank_and_world()[0] == 0:
+        typer.echo(_summary(trained, out))
 
 
 def _check_resume(resume: str, out: str) -> None:

@@ -62,7 +62,8 @@ def _example(forecaster: Forecaster, case: Case) -> Example:
     truth = case.truth(system.times)
     fields = truth.fields[None]  # (1,T,C,*grid)
     result = forecaster.forecast(fields[:, :n_observed], case.xi.cpu())
-    true, guess = (case.trajectory(x, result.times) for x in (truth.fields, result.fields[0]))
+    true = case.trajectory(truth.fields, result.times)
+    guess = case.trajectory(result.fields[0], result.times, result.n_observed)
     figure = compare(true, guess, f"{system.title}, {case.split} {case.index}")
     errors = forecast_errors(result, truth)
     told = [

@@ -15,7 +15,7 @@ from pdejepa.core.errors import PdejepaError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.core.tables import Table
 from pdejepa.core.text import duration, percent
-from pdejepa.method.health import Verdict, judge
+from pdejepa.method.health import Verdict, judge, too_early
 
 MAX_PARAMETERS = 12  # that are listed
 # What each stage learns, and what its score is.
@@ -196,6 +196,15 @@ def _verdict(content: RunContent) -> Verdict | None:
         return None
 
 
+def _is_early(content: RunContent) -> bool:
+    """Whether the last measurement is of a training that is too young for a verdict."""
+    stage, warmup = content.stages["pretrain"], number(dig(content.train, "pretrain", "training", "schedule", "warmup"))
+    step = number(stage.judged.get("step"))
+    if stage.is_done or step is None or not stage.n_planned:
+        return False
+    return too_early(step / stage.n_planned, warmup or 0.0)
+
+
 def encoder(content: RunContent) -> Html:
     found = curves.health_charts(content.stages["pretrain"].valid, _width(content))
     if not found:
@@ -203,6 +212,8 @@ def encoder(content: RunContent) -> Html:
     verdict = _verdict(content)
     kind = "good" if verdict is not None and verdict.word == "healthy" else "warn"
     told = note(f"Verdict: {verdict}" if verdict else "No verdict: measurements are missing.", kind)
+    if _is_early(content):
+        told = note("No verdict yet: features of the first half of a training are not judged.")
     return section("encoder", "Health of the encoder", told, charts(found))
 
 

@@ -83,7 +83,9 @@ class PhysicsChecks:
             fresh = self._check_reproduction(sample, bar)
             self._check_reference(sample, bar)
             self._check_parameters(sample, fresh, bar)
-            if not self._is_heavy():
+            if self._is_heavy():
+                self.report.add("reference", "skipped", f"error in space: not measured. {self._cost()}")
+            else:
                 self._tell_refinement(sample)
                 bar.advance(n)
 

@@ -37,6 +37,7 @@ from pdejepa import __version__
 from pdejepa.core.errors import NumericalError
 from pdejepa.core.files import write_aside
 from pdejepa.data.generate.layout import Piece, Plan
+from pdejepa.data.well.reserve import drop_reserve, reserve
 from pdejepa.data.well.shard import FORMAT_VERSION
 from pdejepa.solve.outcome import Outcome
 from pdejepa.systems import Generated
@@ -51,8 +52,10 @@ def write_shard(plan: Plan, piece: Piece, path: Path, device: torch.device, repo
 
     NumericalError, and no file, if a row could not be solved with any of its initial conditions.
     """
-    with write_aside(path) as temporary, h5py.File(temporary, "w", locking=False) as file:
-        _Writer(plan, piece, file).run(device, report)
+    with write_aside(path) as temporary:
+        with h5py.File(temporary, "w", locking=False) as file:
+            _Writer(plan, piece, file).run(device, report)
+        drop_reserve(temporary)
 
 
 @dataclass
@@ -62,6 +65,7 @@ class _Writer:
     file: h5py.File
 
     def run(self, device: torch.device, report: Report | None) -> None:
+        reserve(self.file, 0)
         self._write_head()
         self._create_fields()
         small = []
@@ -72,6 +76,7 @@ class _Writer:
             if report:
                 report(end - begin)
         xi, environment, status, attempt = (torch.cat(column).numpy() for column in zip(*small, strict=True))
+        reserve(self.file, 2 * xi.nbytes + 32 * len(xi))
         self._write_scalars(xi)
         self._write_provenance(xi, environment, status, attempt, device)
 
@@ -154,6 +159,8 @@ class _Writer:
     def _fill(self, part: Generated, at: int) -> None:
         system, group = self.plan.system, self.file["t0_fields"]
         values = part.fields.cpu().numpy()  # (n,T,C,*grid)
+        n_fields = len(system.fields) + len(self.plan.constant_fields)
+        reserve(self.file, values.nbytes * n_fields // len(system.fields), len(values) * n_fields)
         for channel, name in enumerate(system.fields):
             group[name][at : at + len(values)] = values[:, :, channel]
         if self.plan.constant_fields:

@@ -113,6 +113,16 @@ def test_missing_and_damaged_parts_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_drawing")
+@pytest.mark.parametrize(("planned", "is_early"), [(300, True), (200, False)])
+def test_a_young_training_gets_no_verdict(tmp_path: Path, planned: int, is_early: bool) -> None:
+    run = folder.write_run(tmp_path / "run", stages=())
+    folder.write_stage(run / "pretrain", is_done=False, planned=planned)  # measured at step 100
+    text = page(run).text
+    assert ("There is no verdict yet" in text) == is_early
+    assert ("Verdict: healthy" in text) != is_early
+
+
+@pytest.mark.usefixtures("no_drawing")
 @pytest.mark.parametrize(("key", "bad", "words"), [("rank", 1.5, "collapsing"), ("share_place", 0.9, "position-only")])
 def test_a_sick_encoder_gets_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, bad: float, words: str
