@@ -55,7 +55,7 @@ DEPENDS = {  # what each phase depends on, besides what those before it do
     "prepare": ("pde", "n", "patch", "width", "encoder_depth", "pretrain", "align", "seed"),
     "dynamics": ("depth", "method", "substeps", "dynamics", "unroll", "batch", "lr", "plain", "compile"),
     "decode": ("decode",),
-    "rollouts": ("rollouts", "rollout_batch", "rollout_lr", "average"),
+    "rollouts": ("rollouts", "rollout_batch", "rollout_lr", "average", "anchor"),
 }
 
 
@@ -84,6 +84,7 @@ def options() -> argparse.ArgumentParser:
     add("--lr", type=float, default=2e-3, help="of dynamics and decode")
     add("--rollout-lr", type=float, default=3e-4)
     add("--average", type=float, default=0.98, help="weights averaged over rollout steps with this memory")
+    add("--anchor", type=float, default=0.0, help="weight of the relative error of latents in the loss of rollouts")
     add("--method", choices=("euler", "rk2", "rk4", "ab2"), default="euler")
     add("--substeps", type=int, default=2, help="steps per frame")
     add("--plain", type=int, default=1, help="attention by products and softmax after prepare, 0: PyTorch's own")
@@ -310,12 +311,13 @@ class Trial:
         return square.sqrt().mean()
 
     def rollout_loss(self, draw: torch.Generator) -> Tensor:
-        """Relative L2 error of whole trajectories, all frames but the first."""
+        """Relative L2 error of whole trajectories, all frames but the first; plus, with an anchor, that of latents."""
         rows = torch.randint(len(self.q0), (self.args.rollout_batch,), generator=draw)
         u = self.data.fields["train"][rows][:, 1:]
         drive = self.model.drive(self.data.xi["train"][rows])
-        out = self.model.decode(self.advance(self.q0[rows], drive, u.shape[1]))
-        return ((out - u).square().flatten(1).sum(1) / u.square().flatten(1).sum(1)).sqrt().mean()
+        q = self.advance(self.q0[rows], drive, u.shape[1])
+        loss = _relative(self.model.decode(q), u)
+        return loss + self.args.anchor * _relative(q, self.q[rows, 1:]) if self.args.anchor else loss
 
     # ---- judging -------------------------------------------------------------------------------------------------
     @cached_property
@@ -349,6 +351,11 @@ class Trial:
             print(f"{phase} {name}: {told}", flush=True)
         write_json(path, found)
         return found
+
+
+def _relative(out: Tensor, truth: Tensor) -> Tensor:
+    """Relative L2 error of each row, then their mean."""
+    return ((out - truth).square().flatten(1).sum(1) / truth.square().flatten(1).sum(1)).sqrt().mean()
 
 
 def _config(args: argparse.Namespace) -> TrainConfig:
@@ -399,7 +406,7 @@ def table(paths: list[Path]) -> str:
     for trial in trials:
         settings, errors, phases = trial["settings"], trial["errors"], trial["phases"]
         base = bases.setdefault(settings["pde"], settings)
-        told = ", ".join(f"{key} {value}" for key, value in settings.items() if value != base[key])
+        told = ", ".join(f"{key} {value}" for key, value in settings.items() if value != base.get(key, 0.0))
         minutes = sum(phase["seconds"] for phase in phases.values()) / 60
         operations = sum(phase.get("multiply_adds", 0.0) for phase in phases.values()) / 1e12
         key = "joint" if settings["pde"] == "gray_scott" else "rel_l2"
