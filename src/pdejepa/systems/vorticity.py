@@ -3,8 +3,9 @@
 Velocity is (psi_y, -psi_x).  Arakawa's Jacobian, 5-point Laplacian, FFT Poisson solve and RK4 on 512 x 512 points; the
 stored 128 x 128 frames are means over 4 x 4 blocks (a block is labelled by its first point).
 
-The 512 x 512 scheme *is* the benchmark.  `refinement_report` tells how far it is from a spectral solution, by viscosity;
-below about 5e-4 filaments are thinner than either grid resolves, and the difference to the PDE may be larger than told.
+The 512 x 512 scheme *is* the benchmark.  `refinement_report` tells how far it is from a spectral solution, by
+viscosity; below about 5e-4 filaments are thinner than either grid resolves, and the difference to the PDE may be
+larger than told.
 
 Initial vorticity: independent random phases on every integer wave vector, amplitude sqrt(k E(k) / pi) with
 E(k) = 4/3 pi^{-1/2} (k/k0)^4 / k0 exp(-(k/k0)^2) and k0 = 5, which makes the rms velocity one.
