@@ -27,6 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pdejepa.stages.config import TrainConfig
+from pdejepa.stages.data import load_data
+from pdejepa.stages.operations import counted
+from pdejepa.stages.optim import Optimiser, build_optimiser
+from pdejepa.stages.settings import Budget, OptimiserConfig
+from pdejepa.stages.train import train_stages
+from pdejepa.stages.weights import gather, read_weights, restore, write_weights
 from torch import Tensor, nn
 
 from pdejepa import recipes
@@ -36,13 +43,6 @@ from pdejepa.evaluate.metrics import rel_l2, rel_l2_joint
 from pdejepa.models.amplitude import at_unit_amplitude
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.condition import Drive
-from pdejepa.stages.config import TrainConfig
-from pdejepa.stages.data import load_data
-from pdejepa.stages.operations import counted
-from pdejepa.stages.optim import Optimiser, build_optimiser
-from pdejepa.stages.settings import Budget, OptimiserConfig
-from pdejepa.stages.train import train_stages
-from pdejepa.stages.weights import gather, read_weights, restore, write_weights
 
 CPU = torch.device("cpu")
 N_JUDGED = 120  # trajectories of each split
