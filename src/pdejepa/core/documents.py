@@ -28,6 +28,15 @@ def write_between(path: Path, name: str, text: str) -> bool:
     return True
 
 
+def has_marks(path: Path, name: str) -> bool:
+    """Whether a document has the two marks of that name."""
+    try:
+        find_marks(path, name)
+    except DataError:
+        return False
+    return True
+
+
 def find_marks(path: Path, name: str) -> tuple[list[str], int, int]:
     """The lines of a document, and the numbers of its two marks of that name; DataError if it has not one of each."""
     begin_mark, end_mark = f"<!-- {name} -->", f"<!-- end {name} -->"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pdejepa.core.tables import Table
-from pdejepa.core.text import human_bytes
+from pdejepa.core.text import human_bytes, percent
 from pdejepa.evaluate.against_paper import OOD, TEST, Row, Spread, Target
 from pdejepa.evaluate.published import metric_of
 from pdejepa.systems import get
@@ -23,6 +23,7 @@ HEAD = (
     "weights",
     "device",
 )
+SHORT_HEAD = ("system", "inside", "published", "outside", "published outside", "training")
 SPARE = ("device", "weights", "seconds", "best other solver", "published ood")
 JOINT = "joint"
 OWN = "our split"
@@ -31,6 +32,28 @@ OWN = "our split"
 def results_table(rows: Sequence[Row], targets: Sequence[Target]) -> Table:
     """All rows; the notes say which published numbers are met, and what the words in the table mean."""
     return Table(HEAD, [cells(row) for row in rows], notes(rows, targets), spare=SPARE)
+
+
+def short_table(rows: Sequence[Row]) -> Table:
+    """One line a system: its last kind of model, which is the polished one that ships."""
+    last = {row.system.name: row for row in rows}
+    lines = [_short(row) for row in last.values()]
+    legend = "Relative L2 error of whole forecasts from one frame, inside and outside the training range."
+    return Table(SHORT_HEAD, lines, [legend])
+
+
+def _short(row: Row) -> tuple[str, ...]:
+    test, ood, published = row.error(TEST), row.error(OOD), row.published
+    is_ours = " (our split)" if ood and row.is_ours(OOD) else ""
+    has_two = bool(row.records) and row.records[0].observed_frames == 2
+    return (
+        f"{row.system.title} (from two frames)" if has_two else row.system.title,
+        percent(test.mean) if test else "not measured",
+        percent(published.id) if published else "-",
+        f"{percent(ood.mean)}{is_ours}" if ood else "-",
+        percent(published.ood) if published else "-",
+        f"{row.seconds.mean / 60:,.0f} min, {row.device}" if row.seconds else "-",
+    )
 
 
 # ---- cells -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from pdejepa.app.cli import main
+from pdejepa.systems import NAMES
 from tests.unit.evaluate import made
 from tests.unit.forecast import tiny
 
@@ -91,6 +92,18 @@ def test_write_and_plot(folder: Path, tmp_path: Path, capsys: Printed) -> None:
     assert main(command) == 0
     assert f"{page} is up to date." in capsys.readouterr().out
     assert page.read_text() == text
+
+
+def test_a_short_table_has_a_row_a_system(folder: Path, tmp_path: Path) -> None:
+    page, full = tmp_path / "README.md", tmp_path / "results.md"
+    page.write_text("<!-- results in short -->\n<!-- end results in short -->\n")
+    full.write_text("<!-- results -->\n<!-- end results -->\n")
+    assert main(["results", str(folder), "--write", str(page), "--write", str(full)]) == 0
+    lines = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(NAMES)
+    assert "| Combined equation | 0.57% | 0.74% | 2.93% | 0.8% | " in page.read_text()  # the polished one
+    assert "| Vorticity | not measured | - | - | - | - |" in page.read_text()
+    assert "Written by `pdejepa results --write README.md --write results.md`." in full.read_text()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pdejepa.evaluate.evaluations import Found
 
 USUAL_FOLDER, USUAL_RECIPE = "results", "fast"
-MARK = "results"
+MARK, SHORT = "results", "results in short"
 N_NAMED = 3  # files left out for the same reason
 
 
@@ -38,8 +38,8 @@ def results(
     ] = None,
     recipe: Annotated[str, typer.Option("--recipe", metavar="NAME", help="Which recipe.")] = USUAL_RECIPE,
     write: Annotated[
-        Path | None,
-        typer.Option("--write", metavar="FILE", help="Put the table as Markdown between the marks in FILE."),
+        list[Path] | None,
+        typer.Option("--write", metavar="FILE", help="Put the table between the marks in FILE; may be repeated."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Picture of the error of every forecast frame.")
@@ -48,11 +48,12 @@ def results(
 ) -> None:
     """Print the errors of trained models beside the published ones, and say which of those are met.
 
-    The marks of --write are the lines <!-- results --> and <!-- end results -->; what stands between is replaced.
+    The marks of --write are the lines <!-- results --> and <!-- end results -->; what stands between is replaced. With
+    <!-- results in short --> it is one row a system.
     """
-    from pdejepa.core.documents import write_between
+    from pdejepa.core.documents import has_marks, write_between
     from pdejepa.evaluate.against_paper import make_rows, make_targets, row_to_plain
-    from pdejepa.evaluate.result_tables import results_table
+    from pdejepa.evaluate.result_tables import results_table, short_table
 
     _check_plot(plot)
     found = _find(folder)
@@ -66,9 +67,10 @@ def results(
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo("\n".join((table.text(width), *_others(found, recipe))))
-    if write is not None:
-        changed = write_between(write, MARK, f"{table.markdown()}\n- Written by `{_command(recipe, write)}`.")
-        typer.echo(f"Written to {write}" if changed else f"{write} is up to date.", err=as_json)
+    for file in write or ():
+        mark, chosen = (SHORT, short_table(rows)) if has_marks(file, SHORT) else (MARK, table)
+        changed = write_between(file, mark, f"{chosen.markdown()}\n- Written by `{_command(recipe, write or ())}`.")
+        typer.echo(f"Written to {file}" if changed else f"{file} is up to date.", err=as_json)
     if plot is not None:
         from pdejepa.draw.error_curves import draw_errors
         from pdejepa.evaluate.errors_over_time import error_panels
@@ -133,6 +135,7 @@ def _others(found: Found, recipe: str) -> list[str]:
     return [f"Records of other recipes, shown with --recipe: {told}."] if told else []
 
 
-def _command(recipe: str, write: Path) -> str:
+def _command(recipe: str, write: Sequence[Path]) -> str:
     option = "" if recipe == USUAL_RECIPE else f" --recipe {recipe}"
-    return f"pdejepa results{option} --write {write.name}".replace("`", "'")
+    files = "".join(f" --write {file.name if file.is_absolute() else file}" for file in write)
+    return f"pdejepa results{option}{files}".replace("`", "'")
