@@ -70,7 +70,7 @@ def _support(solver: Baseline, xi: Tensor | None, n_frames: int) -> Support:
     """Whether the parameters that a solver reads, and the length, are like the training data's."""
     told = solver.task.problem.named(xi) if xi is not None and "xi" in solver.card.reads else {}
     ranges = {name: solver.task.statistics.ranges[name] for name in told}
-    return judge(told, ranges, n_frames, solver.task.n_frames)
+    return judge(told, ranges, n_frames, solver.task.n_frames, declared=solver.task.problem.parameters)
 
 
 def encode(solver: Baseline, u: Any) -> Tensor:

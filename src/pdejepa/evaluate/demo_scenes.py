@@ -75,7 +75,8 @@ def outside_scene(forecaster: Forecaster, index: int) -> Scene:
 def support_of(forecaster: Forecaster, case: Case) -> Support:
     """What the training data cover of the case's parameters."""
     n = forecaster.n_frames
-    return judge(forecaster.system.named(case.xi), forecaster.surrogate.statistics.ranges, n, n)
+    problem, ranges = forecaster.problem, forecaster.surrogate.statistics.ranges
+    return judge(problem.named(case.xi), ranges, n, n, declared=problem.parameters)
 
 
 def push(system: System, ranges: Mapping[str, tuple[float, float]]) -> dict[str, float]:

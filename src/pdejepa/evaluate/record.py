@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError
-from pdejepa.systems import NAMES
+from pdejepa.systems import is_known
 
 METHOD = "pdejepa"
 LARGEST, LARGEST_WHOLE = 1e300, 2**63  # of numbers; in a JSON file they may be anything
@@ -100,7 +100,7 @@ class Record(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.system not in NAMES:
+        if not is_known(self.system):
             raise ConfigError(f"unknown system {self.system[:40]!r}")
         for split in self.errors:
             if not re.fullmatch(r"\w+", split, re.ASCII):

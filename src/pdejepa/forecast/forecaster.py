@@ -173,7 +173,8 @@ class Forecaster:
     def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
         """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
         model, statistics = self.surrogate, self.surrogate.statistics
-        found = judge(self.problem.named(xi), statistics.ranges, n_frames, self.n_frames, has_own_forcing)
+        named, declared = self.problem.named(xi), self.problem.parameters
+        found = judge(named, statistics.ranges, n_frames, self.n_frames, has_own_forcing, declared)
         size, unit = model.sized(u, xi)
         if statistics.unit_ranges:
             more = stronger(self.problem.named(unit), statistics.unit_ranges, found.places)

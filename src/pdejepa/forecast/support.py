@@ -1,8 +1,9 @@
 """Is a forecast asked for something the model was trained on?  One verdict per parameter, and sentences.
 
-A parameter is inside its training range if it lies between the smallest and the largest value of the train split;
-MARGIN of the range counts as inside, because the ends of a random sample are no sharp borders.  How far outside is
-told as a factor for ranges over several octaves ("20x below"), otherwise as a share of the width of the range.
+A parameter is inside its training range if it lies between the ends of its declared law, or between the smallest and
+the largest value of the train split where no law is declared; MARGIN of the range counts as inside, because the ends of
+a random sample are not sharp.  How far outside is told as a factor for ranges over several octaves ("20x below"),
+otherwise as a share of the width of the range.  Angles are judged after whole turns are taken out.
 The many numbers of a forcing (forcing_*) are told in one sentence; numbers of one kind (forcing_amplitude_1, _2, ..)
 obey one law and share one range.  A longer horizon than that of the training data is an extrapolation too.
 
@@ -13,12 +14,15 @@ A model for unit amplitude sees no size; there a large state makes parameters st
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
+
+from pdejepa.systems.problem import Parameter
 
 MARGIN = 0.01
 LOG_RATIO = 6.0  # a positive range whose ends differ by this factor or more is thought of in factors
@@ -109,11 +113,16 @@ def judge(
     n_frames: int,
     trained_frames: int,
     has_own_forcing: bool = False,
+    declared: Sequence[Parameter] = (),
 ) -> Support:
-    """The support of parameters {name: (B,)}; with a forcing field of the user's own, forcing_* do not count."""
-    families = _families(ranges)
+    """The support of parameters {name: (B,)}; with a forcing field of the user's own, forcing_* do not count.
+
+    ranges: of the train split.  declared: the parameters with their laws.
+    """
+    laws = {parameter.name: parameter for parameter in declared}
+    families = _families({name: _joined(ends, laws.get(name)) for name, ends in ranges.items()})
     places = [
-        _place(name, values, families[_family(name)])
+        _place(name, _unwound(values, laws.get(name)), families[_family(name)])
         for name, values in named.items()
         if not (has_own_forcing and name.startswith(FORCING))
     ]
@@ -153,6 +162,18 @@ def _place(name: str, values: Tensor, ends: tuple[float, float]) -> Place:
     return Place(name, worst, low, high, "below" if worst < low else "above", len(outside), len(found))
 
 
+def _joined(ends: tuple[float, float], law: Parameter | None) -> tuple[float, float]:
+    """The range of the train split, widened to the ends of the declared law."""
+    return ends if law is None else (min(ends[0], law.train[0]), max(ends[1], law.train[1]))
+
+
+def _unwound(values: Tensor, law: Parameter | None) -> Tensor:
+    """Values of a periodic parameter inside the period that begins where its law does."""
+    if law is None or not law.period:
+        return values
+    return law.train[0] + (values - law.train[0]).remainder(law.period)
+
+
 def _is_inside(value: float, low: float, high: float) -> bool:
     if low <= value <= high:
         return True
@@ -161,8 +182,8 @@ def _is_inside(value: float, low: float, high: float) -> bool:
 
 def _excess(value: float, low: float, high: float) -> float:
     """How far outside, on the scale in which the range is thought of: factor - 1, or share of the width."""
-    if _is_log(low, high) and value > 0:
-        return max(low / value, value / high) - 1
+    if _is_log(low, high):
+        return max(low / value, value / high) - 1 if value > 0 else math.inf
     return max(low - value, value - high) / (high - low or 1.0)
 
 

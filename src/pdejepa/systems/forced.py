@@ -50,6 +50,7 @@ def _forcing_parameters() -> tuple[Parameter, ...]:
             law,
             choices=tuple(float(k) for k in range(1, 41)) if name == "forcing_mode" else (),
             default=default,
+            period=2 * math.pi if name == "forcing_phase" else 0.0,
         )
         for name, symbol, meaning, train, limits, law, default in laws
         for j in range(1, N_SINES + 1)

@@ -94,6 +94,7 @@ class Parameter:
     ood: str | tuple[float, float] = ""
     choices: tuple[float, ...] = ()
     default: float | None = None
+    period: float = 0.0  # of an angle: values that differ by it are the same
 
     def __post_init__(self) -> None:
         if not self.law:

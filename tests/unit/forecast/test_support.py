@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import pdejepa
 from pdejepa import systems
 from pdejepa.forecast.support import Place, Support, judge, stronger, unlike
 from tests.unit.forecast import tiny
@@ -55,6 +56,31 @@ def test_sentences(name: str, changes: dict[str, float], words: str) -> None:
     assert len(found.sentences) == 1
     assert words in found.sentences[0]
     assert found.sentences[0].startswith("Extrapolating")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_inside"),
+    [
+        ("burgers", {"diffusivity": 0.0}, False),  # below every value of a law in factors
+        ("heat", {"diffusivity": 1e-6}, False),
+        ("burgers", {"diffusivity": 1e-3}, True),  # the end of the law, which no sample reaches
+        ("combined", {"advection": 1e-5}, True),  # uniform from 0
+        ("combined", {"advection": 0.0}, True),
+        ("burgers", {"forcing_phase_2": 6.4}, True),  # an angle
+        ("burgers", {"forcing_phase_2": -100.0}, True),
+        ("burgers", {"forcing_frequency_2": 6.4}, False),
+    ],
+)
+def test_declared_laws_have_the_last_word(name: str, changes: dict[str, float], is_inside: bool) -> None:
+    """The smallest and largest value of a sample are not the ends of its law."""
+    system = systems.get(name)
+    sample = system.sample("train", range(200))[1]
+    ends = zip(system.parameter_names, sample.amin(0).tolist(), sample.amax(0).tolist(), strict=True)
+    ranges = {one: (low, high) for one, low, high in ends}
+    named = system.named(system.xi({**tiny.middle(system), **changes}))
+    assert judge(named, ranges, 5, 5, declared=system.parameters).is_inside == is_inside
+    shipped = judge(named, ranges, 5, 5, declared=pdejepa.load(name, "cpu").problem.parameters)
+    assert shipped.is_inside == is_inside
 
 
 def test_forcing_numbers_share_one_sentence() -> None:
