@@ -283,15 +283,30 @@ def test_parameters_of_the_wrong_shape_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_states_may_be_arrays_alone_or_without_the_axis_of_a_single_channel(name: str) -> None:
+    system = small(name)
+    u0, xi = system.sample("train", range(2))
+    times = [float(system.times[0]) + 0.01]
+    both, alone = (system.solve(u0[:n], xi[:n], times=times).as_subclass(torch.Tensor) for n in (2, 1))
+    assert torch.equal(system.solve(u0.numpy(), xi.numpy(), times=times).as_subclass(torch.Tensor), both)
+    assert torch.equal(system.solve(u0[0], xi[:1], times=times).as_subclass(torch.Tensor), alone)
+    if system.n_state == 1:
+        assert torch.equal(system.solve(u0[:, 0], xi, times=times).as_subclass(torch.Tensor), both)
+        assert torch.equal(system.solve(u0[0, 0], xi[:1], times=times).as_subclass(torch.Tensor), alone)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_states_that_do_not_fit_are_refused(name: str) -> None:
     system = small(name)
     u0, xi = system.sample("train", range(2))
-    for wrong in (u0[:0], u0[0], u0.repeat(1, 3, *[1] * system.ndim), u0[..., :-1], u0.movedim(1, -1)):
+    for wrong in (u0[:0], u0.repeat(1, 3, *[1] * system.ndim), u0[..., :-1], u0.movedim(1, -1)):
         with pytest.raises(DataError, match=f"{name} expects"):
             system.solve(wrong, xi)
-    for wrong in (u0.int(), u0.half(), u0.to(torch.complex128), u0.numpy()):  # integers would come back truncated
+    for wrong in (u0.int(), u0.half(), u0.to(torch.complex128), [1.0]):  # integers would come back truncated
         with pytest.raises(DataError, match="float32 or float64 tensor"):
             system.solve(wrong, xi)
+    with pytest.raises(DataError, match="real numbers; got ndarray of complex128"):
+        system.solve(u0.to(torch.complex128).numpy(), xi)
     broken = u0.clone()
     broken[1, 0, 3] = math.nan
     with pytest.raises(DataError, match="NaN"):

@@ -1,6 +1,6 @@
 """What a user asks for, checked and brought into one shape: observed frames, parameters, forcing.
 
-    u0        (C,*grid), (B,C,*grid), (B,H,C,*grid), or (H,C,*grid) for models with H = 2
+    u0        (C,*grid), (B,C,*grid), (B,H,C,*grid), or (H,C,*grid) for models with H = 2; one channel needs no axis
     xi        (B,P), {name: value} or name=value; one row serves all states, one state all rows
     forcing   {forcing_name: value}, a field, or f(t, x) / f(t, x, y)
 
@@ -18,7 +18,17 @@ from torch import Tensor
 from pdejepa.core.errors import DataError, ParameterError, did_you_mean
 from pdejepa.forecast.support import FORCING
 from pdejepa.models.condition import ForcingField
-from pdejepa.systems.inputs import Given, as_floats, as_floats64, build_xi, check_xi, finite, joined, turned
+from pdejepa.systems.inputs import (
+    Given,
+    as_floats,
+    as_floats64,
+    build_xi,
+    check_xi,
+    finite,
+    joined,
+    turned,
+    with_channel,
+)
 from pdejepa.systems.problem import Problem
 
 OPTIONS = ("n_frames", "forcing", "t0")  # of a forecast, beside the parameters
@@ -27,7 +37,8 @@ OPTIONS = ("n_frames", "forcing", "t0")  # of a forecast, beside the parameters
 # ---- states ----------------------------------------------------------------------------------------------------
 def observed_frames(problem: Problem, u0: Given, history: int) -> Tensor:
     """u0 as (B,H,C,*grid) float32, on the device it came on; DataError for wrong shapes and values."""
-    u = as_floats(problem, u0, "the observed state")
+    given = as_floats(problem, u0, "the observed state")
+    u = with_channel(given, len(problem.fields), problem.grid)
     frame = (len(problem.fields), *problem.grid)
     many = (1, 2) if problem.structure.time_order == 2 else (history,)
     k = u.ndim - len(frame)  # axes in front of a frame
@@ -39,7 +50,7 @@ def observed_frames(problem: Problem, u0: Given, history: int) -> Tensor:
     elif fits and k == 1 and u.shape[0] == history:
         u = u[None]  # (1,H,C,*grid)
     elif not (fits and k == 2 and u.shape[1] in many):
-        raise DataError(_wrong_shape(problem, u, frame, history))
+        raise DataError(_wrong_shape(problem, given, frame, history))
     return finite(problem, u, "the observed state")
 
 
@@ -60,6 +71,7 @@ def parameters(
     problem: Problem, xi: Given | Mapping[str, Any] | None, named: Mapping[str, Any], forcing: Given
 ) -> Tensor:
     """Parameters (B,P) float64 from a tensor or from names; forcing coefficients replace or complete them."""
+    _refuse_times(problem, named)
     coefficients = _coefficients(problem, forcing) if isinstance(forcing, Mapping) else {}
     if xi is None or isinstance(xi, Mapping):
         given = joined(problem.name, xi, named, "in a mapping and by keyword")
@@ -72,6 +84,16 @@ def parameters(
         raise ParameterError(f"{problem.name}: give parameters as a tensor or by name, not both; got also {extra}.")
     rows = check_xi(problem, as_floats64(problem, xi))
     return _replaced(problem, rows, coefficients) if coefficients else rows
+
+
+def _refuse_times(problem: Problem, named: Mapping[str, Any]) -> None:
+    """Words of a solver that are no parameters of a forecast."""
+    for word in ("dt", "times"):
+        if word in named and word not in problem.parameter_names:
+            raise ParameterError(
+                f"{problem.name}: a forecast has no {word}: its frames lie as far apart as those of the training. "
+                "Give n_frames=... for how many, t0=... for when they start."
+            )
 
 
 def _coefficients(problem: Problem, forcing: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,17 +19,18 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pdejepa.core.arrays import as_count, as_rows
+from pdejepa.core.arrays import as_count, as_rows, as_tensor
 from pdejepa.core.device import few_threads, map_chunks, pick_device
 from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_mean
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
 from pdejepa.solve.outcome import Fields, as_fields
 from pdejepa.systems.benchmarks import splits_of
-from pdejepa.systems.inputs import build_xi, check_xi, joined
+from pdejepa.systems.inputs import build_xi, check_xi, joined, with_channel
 from pdejepa.systems.problem import Axis, Boundary, Named, Padding, Parameter, Problem, Range, Structure, Uniform
 from pdejepa.systems.structure import Check, Coefficients, Reference, Split, fit_coefficients
 
@@ -227,8 +228,8 @@ class System(ABC):
     # ---- solving -------------------------------------------------------------------------------------------
     def solve(
         self,
-        u0: Tensor,
-        xi: Tensor | Mapping[str, Any] | None = None,
+        u0: Tensor | np.ndarray,
+        xi: Tensor | np.ndarray | Mapping[str, Any] | None = None,
         *,
         times: Tensor | Sequence[float] | None = None,
         t0: float = 0.0,
@@ -237,8 +238,14 @@ class System(ABC):
         """Fields (B,T,C,*grid) at `times` (default: the stored frames) from the state u0 at time t0.
 
         Parameters come as a (B,P) tensor, a mapping, or keywords: `system.solve(u0, viscosity=1e-3)`.  Any value
-        within physical limits works.  `.outcome` of the result names how each row ended.
+        within physical limits works.  `.outcome` of the result names how each row ended.  u0 (B,C,*grid) may be an
+        array; one state may be given as (C,*grid), and the axis of a single channel left out.
         """
+        try:
+            u0 = as_tensor(u0) if isinstance(u0, np.ndarray) else u0
+            xi = as_tensor(xi) if isinstance(xi, np.ndarray) else xi
+        except ValueError as error:
+            raise DataError(f"{self.name} expects states and parameters as real numbers; got {error}.") from None
         if isinstance(xi, Tensor) and named:
             extra = ", ".join(named)
             raise ParameterError(f"{self.name}: give parameters as a tensor or by name, not both; got also {extra}.")
@@ -259,9 +266,13 @@ class System(ABC):
         return as_fields(fields, torch.tensor(moments, dtype=torch.float64), status)
 
     def _check_state(self, u0: Tensor) -> Tensor:
+        """The state as (B,C,*grid); DataError for wrong shapes and values."""
         kind = str(u0.dtype).removeprefix("torch.") if isinstance(u0, Tensor) else type(u0).__name__
         if kind not in ("float32", "float64"):
             raise DataError(f"{self.name} expects initial states as a float32 or float64 tensor; got {kind}.")
+        if self.ndim <= u0.ndim < 2 + self.ndim:
+            u0 = with_channel(u0, self.n_state, tuple(u0.shape[u0.ndim - self.ndim :]))
+        u0 = u0[None] if u0.ndim == 1 + self.ndim and u0.shape[0] == self.n_state else u0
         expected = f"(B, {self.n_state}, {', '.join('N' for _ in self.grid)})"
         if u0.ndim != 2 + self.ndim or len(u0) == 0 or u0.shape[1] != self.n_state or len(set(u0.shape[2:])) != 1:
             hint = " Did you mean channels second?" if u0.ndim == 2 + self.ndim else ""

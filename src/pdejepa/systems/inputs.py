@@ -75,6 +75,13 @@ def as_floats64(problem: Problem, xi: Given) -> Tensor:
     return rows[None] if rows.ndim == 1 and len(rows) == len(problem.parameters) else rows
 
 
+def with_channel(u: Tensor, n_channels: int, grid: tuple[int, ...]) -> Tensor:
+    """(..., *grid) -> (...,1,*grid) where a system has one channel and its axis was left out."""
+    k = len(grid)
+    is_out = n_channels == 1 and u.ndim >= k and tuple(u.shape[u.ndim - k :]) == grid
+    return u.unsqueeze(-k - 1) if is_out and (u.ndim == k or u.shape[-k - 1] != 1) else u
+
+
 def finite(problem: Problem, u: Tensor, what: str) -> Tensor:
     """u, if all of it is finite; else DataError."""
     if not bool(torch.isfinite(u).all()):
@@ -112,7 +119,9 @@ def build_xi(problem: Described, given: Mapping[str, Any], options: tuple[str, .
     missing = [p.name for p in parameters if p.default is None and p.name not in given]
     needs = ", ".join(p.name for p in parameters if p.default is None) or "no parameters"
     if unknown:
-        hint = did_you_mean(unknown[0], (*(missing or names), *options)) or "."
+        by_symbol = next((p.name for p in parameters if p.symbol == unknown[0]), None)
+        hint = f", did you mean {by_symbol} ({unknown[0]})?" if by_symbol else ""
+        hint = hint or did_you_mean(unknown[0], (*(missing or names), *options)) or "."
         raise ParameterError(f"{system} has no parameter {repr(unknown[0])[:60]}{hint} It needs {needs}.")
     if missing:
         raise ParameterError(f"{system} needs {needs}; got {', '.join(given) or 'none'}.")

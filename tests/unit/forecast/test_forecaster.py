@@ -176,7 +176,7 @@ def test_two_observed_frames(waves: Forecaster) -> None:
 @pytest.mark.parametrize(
     ("u0", "words"),
     [
-        (torch.zeros(256), r"expects the observed state as \(1, 256\) or \(B, 1, 256\).*got \(256,\)"),
+        (torch.zeros(255), r"expects the observed state as \(1, 256\) or \(B, 1, 256\).*got \(255,\)"),
         (torch.zeros(1, 128), r"got \(1, 128\)"),
         (torch.zeros(256, 1), r"got \(256, 1\)\. Did you mean channels first\?"),
         (torch.zeros(3, 256, 1), r"Did you mean channels first\?"),
@@ -199,6 +199,27 @@ def test_two_observed_frames(waves: Forecaster) -> None:
 def test_wrong_states(heat: Forecaster, u0: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         heat.forecast(u0, diffusivity=0.1)
+
+
+def test_the_axis_of_a_single_channel_may_be_left_out(heat: Forecaster) -> None:
+    u0 = torch.rand(8, 1, 256)
+    values = tiny.middle(heat.system)
+    full = heat.forecast(u0, values, n_frames=1).fields
+    assert torch.equal(heat.forecast(u0[:, 0], values, n_frames=1).fields, full)
+    alone = heat.forecast(u0[:1], values, n_frames=1).fields
+    assert torch.equal(heat.forecast(u0[0, 0].numpy(), values, n_frames=1).fields, alone)
+
+
+def test_words_of_a_solver_are_no_parameters(heat: Forecaster) -> None:
+    u0, values = torch.zeros(1, 256), tiny.middle(heat.system)
+    for word in ("dt", "times"):
+        with pytest.raises(ParameterError, match=rf"heat: a forecast has no {word}: .* Give n_frames=.*, t0="):
+            heat.forecast(u0, **values, **{word: 0.1})
+
+
+def test_a_symbol_is_answered_with_its_word() -> None:
+    with pytest.raises(ParameterError, match=r"has no parameter 'alpha', did you mean advection \(alpha\)\?"):
+        systems.get("combined").xi(alpha=0.5, diffusivity=0.1, dispersion=0.1)
 
 
 def test_wrong_states_of_planes() -> None:
