@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,24 @@ from torch import Tensor
 
 from pdejepa.core.errors import DataError
 
+_keeps_gradients: ContextVar[bool] = ContextVar("keeps_gradients", default=False)
+
+
+@contextlib.contextmanager
+def gradients_kept(wanted: bool) -> Iterator[None]:
+    """Inside, if it is wanted, `as_tensor` leaves tensors in the graph that they come from."""
+    token = _keeps_gradients.set(wanted)
+    try:
+        yield
+    finally:
+        _keeps_gradients.reset(token)
+
 
 def as_tensor(values: Any) -> Tensor:
-    """Real numbers as one dense tensor without gradient, lists in float64; ValueError says in a few words what came."""
+    """Real numbers as one dense tensor without gradient (see `gradients_kept`), lists in float64.
+
+    ValueError says in a few words what came.
+    """
     kind, nested = type(values).__name__, (list, tuple, np.ndarray, Tensor)
     if isinstance(values, list | tuple) and any(isinstance(part, nested) for part in values):
         parts = [as_tensor(part) for part in values]
@@ -29,7 +47,7 @@ def as_tensor(values: Any) -> Tensor:
         if values.is_complex() or values.is_meta or values.layout != torch.strided:
             word = "complex" if values.is_complex() else "meta" if values.is_meta else "sparse"
             raise ValueError(f"a {word} tensor")
-        return values.detach()
+        return values if _keeps_gradients.get() else values.detach()
     try:
         return torch.as_tensor(values, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

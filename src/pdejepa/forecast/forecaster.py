@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pdejepa.core.arrays import as_count
+from pdejepa.core.arrays import as_count, gradients_kept
 from pdejepa.core.device import full_precision, pick_device, without_new_code
 from pdejepa.core.errors import ParameterError
 from pdejepa.core.run_folder import FOUR
@@ -93,6 +93,7 @@ class Forecaster:
         n_frames: int | None = None,
         forcing: Any = None,
         t0: float | None = None,
+        gradients: bool = False,
         **named: Any,
     ) -> Forecast:
         """Forecast `n_frames` new frames (default: up to the end of a training trajectory) from u0 at time t0.
@@ -102,8 +103,16 @@ class Forecaster:
         Parameters: by name, one value or one per row, as a mapping, or as a tensor xi (B,P).
         forcing: {"forcing_amplitude_1": 0.3, ...}, a field (*grid), (C,*grid) or (B,C,*grid) that stays, or a
         function f(t, x) (2-D: f(t, x, y) with x (N,1) and y (1,M)) of the time, one number, and the coordinates.
+        gradients: keep the graph, so that fields can be differentiated with respect to u0 and parameters given as
+        tensors.  It takes the memory of a training step; numbers of steps are held fixed.
         The results are on the CPU if u0 was an array, else on its device.
         """
+        with gradients_kept(gradients), torch.set_grad_enabled(gradients):
+            return self._forecast(u0, xi, n_frames, forcing, t0, named)
+
+    def _forecast(
+        self, u0: Any, xi: Any, n_frames: int | None, forcing: Any, t0: float | None, named: dict[str, Any]
+    ) -> Forecast:
         began = time.perf_counter()
         u = request.observed_frames(self.problem, u0, self.surrogate.history)
         rows = request.parameters(self.problem, xi, named, forcing)
@@ -112,7 +121,7 @@ class Forecaster:
         start = float(self.problem.times[0]) if t0 is None else _checked_time(t0)
         field = request.forcing_field(self.problem, forcing, len(rows), start, self.device)
         parts = []
-        with torch.no_grad(), full_precision(self.device), without_new_code(self.device):
+        with full_precision(self.device), without_new_code(self.device):
             for part in self._pieces(len(rows), u.shape[1] + n_new):
                 own = field(part) if field is not None else None
                 parts.append(self._run(u[part], rows[part], n_new, start, own))
@@ -172,6 +181,7 @@ class Forecaster:
 
     def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
         """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
+        u, again, xi = u.detach(), again.detach(), xi.detach()
         model, statistics = self.surrogate, self.surrogate.statistics
         named, declared = self.problem.named(xi), self.problem.parameters
         found = judge(named, statistics.ranges, n_frames, self.n_frames, has_own_forcing, declared)

@@ -31,7 +31,7 @@ from pdejepa.systems.inputs import (
 )
 from pdejepa.systems.problem import Problem
 
-OPTIONS = ("n_frames", "forcing", "t0")  # of a forecast, beside the parameters
+OPTIONS = ("n_frames", "forcing", "t0", "gradients")  # of a forecast, beside the parameters
 
 
 # ---- states ----------------------------------------------------------------------------------------------------
