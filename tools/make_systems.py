@@ -46,7 +46,7 @@ One = dict[str, Any]
 def index() -> str:
     """One line for each system, under the picture of all nine (`tools/make_pictures.py`)."""
     rows = [
-        (f"[{system.title}]({system.name}.md)", f"`{system.equation}`", _grid_in_short(system), system.expect)
+        (f"[{system.title}]({system.name}.md)", Code(system.equation), _grid_in_short(system), system.expect)
         for system in map(systems.get, systems.NAMES)
     ]
     return (
