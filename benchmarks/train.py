@@ -29,9 +29,9 @@ from pdejepa.core.device import device_name, pick_device
 from pdejepa.core.run_folder import FOUR
 from pdejepa.method import recipes
 from pdejepa.method.chain import BUILD
-from pdejepa.method.config import RunConfig
 from pdejepa.method.load_data import load_data
 from pdejepa.method.method_stage import MethodStage
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.cuda_graph import Gradients

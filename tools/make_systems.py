@@ -29,7 +29,7 @@ from pdejepa.core.files import write_aside, write_text  # noqa: E402
 from pdejepa.core.tables import Code, Table  # noqa: E402
 from pdejepa.core.text import percent  # noqa: E402
 from pdejepa.method import recipes  # noqa: E402
-from pdejepa.method.config import RunConfig  # noqa: E402
+from pdejepa.method.run_config import RunConfig  # noqa: E402
 from pdejepa.models.condition import Statistics  # noqa: E402
 from pdejepa.models.surrogate import Surrogate  # noqa: E402
 from pdejepa.systems import build_system  # noqa: E402

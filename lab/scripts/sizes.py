@@ -40,9 +40,9 @@ from pdejepa.evaluate.protocol import evaluate
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.method import recipes
 from pdejepa.method.chain import Trained, train_stages, with_seconds
-from pdejepa.method.config import RunConfig
 from pdejepa.method.load_data import load_data
-from pdejepa.models.config import ModelConfig
+from pdejepa.method.run_config import RunConfig
+from pdejepa.models.surrogate import ModelConfig
 from pdejepa.training.training_data import TrainingData
 
 SPLITS = ("valid", "test", "ood")

@@ -13,8 +13,8 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.method import recipes
 from pdejepa.method.chain import BUILD
-from pdejepa.method.config import RunConfig
 from pdejepa.method.load_data import load_data
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.condition import fit_statistics
 from pdejepa.models.jepa_predictor import JepaPredictor

@@ -43,7 +43,7 @@ from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
 from pdejepa.models.condition import Conditioner
-from pdejepa.models.config import FieldConfig
+from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
 from pdejepa.training.stage import Batch

@@ -25,8 +25,7 @@ from pdejepa.core.device import single_precision
 from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
 from pdejepa.models.amplitude import check_scaling
 from pdejepa.models.condition import Statistics
-from pdejepa.models.config import ModelConfig
-from pdejepa.models.surrogate import Surrogate, Variant
+from pdejepa.models.surrogate import ModelConfig, Surrogate, Variant
 from pdejepa.systems import Switch, System, build_system
 from pdejepa.systems.problem import ForcingLaw, Problem
 

@@ -14,10 +14,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pdejepa.method.config import RunConfig
 from pdejepa.method.latents import Latents
 from pdejepa.method.losses import angle_error, loss_anchor, loss_dyn, loss_geo, turning_angle
 from pdejepa.method.method_stage import MethodStage
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.stage import Batch, Place

@@ -24,7 +24,6 @@ from pdejepa.core.files import write_json
 from pdejepa.core.run_folder import STAGES
 from pdejepa.core.seeds import derive_seed
 from pdejepa.method.align import Align
-from pdejepa.method.config import RunConfig, map_training
 from pdejepa.method.decode import Decode, Reconstruct
 from pdejepa.method.dynamics import Dynamics
 from pdejepa.method.fitting import fit_latents, needs_fitting
@@ -32,6 +31,7 @@ from pdejepa.method.load_data import load_data
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.polish import Polish
 from pdejepa.method.pretrain import Pretrain
+from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.method.run_settings import NEEDS, check_settings, read_json, remember, restart_from
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate

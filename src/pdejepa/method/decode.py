@@ -16,10 +16,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pdejepa.method.config import DecodeConfig, RunConfig
 from pdejepa.method.latents import Latents, storage
 from pdejepa.method.losses import loss_dec
 from pdejepa.method.method_stage import DECODED, MethodStage, evenly
+from pdejepa.method.run_config import DecodeConfig, RunConfig
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import Shuffles, in_pieces

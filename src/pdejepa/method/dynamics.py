@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.method.config import RunConfig
 from pdejepa.method.latents import Latents
 from pdejepa.method.losses import loss_step, pooled_ratio
 from pdejepa.method.method_stage import MethodStage
+from pdejepa.method.run_config import RunConfig
 from pdejepa.method.tangents import latent_tangents
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate

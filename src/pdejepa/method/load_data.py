@@ -8,7 +8,7 @@ from pdejepa.core.errors import DataError
 from pdejepa.core.progress import Shown, progress
 from pdejepa.data.source import Generated, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.amplitude import check_scaling
 from pdejepa.systems import build_system
 from pdejepa.training.training_data import TrainingData, normalised

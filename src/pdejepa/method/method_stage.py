@@ -7,8 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pdejepa.method.config import RunConfig
 from pdejepa.method.latents import Encode, Latents, storage
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.operators.norms import relative_error

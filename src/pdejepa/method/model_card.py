@@ -16,7 +16,7 @@ from pdejepa.core.run_folder import STAGES
 from pdejepa.core.tables import Code, Table
 from pdejepa.core.text import human_bytes, percent
 from pdejepa.method import recipes
-from pdejepa.method.config import load_stored
+from pdejepa.method.run_config import load_stored
 from pdejepa.systems.problem import Parameter, Problem
 from pdejepa.training.settings import MEASURED, Budget
 

@@ -22,8 +22,8 @@ from pdejepa.core.provenance import commit
 from pdejepa.forecast.header import CONFIG_NAME
 from pdejepa.forecast.locate import WEIGHTS_NAME
 from pdejepa.method.chain import Trained, train_stages
-from pdejepa.method.config import RunConfig
 from pdejepa.method.model_card import kept_training
+from pdejepa.method.run_config import RunConfig
 from pdejepa.method.run_settings import read_json
 from pdejepa.method.save_model import save_model
 

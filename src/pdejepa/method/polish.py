@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pdejepa.method.config import RunConfig
 from pdejepa.method.latents import Latents
 from pdejepa.method.losses import loss_dec
 from pdejepa.method.method_stage import DECODED, MethodStage
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.method.config import RunConfig
 from pdejepa.method.health import HealthCheck, judge, too_early
 from pdejepa.method.losses import layer_normed, loss_context, loss_jepa
 from pdejepa.method.method_stage import MethodStage
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.ema import update_ema
 from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.masking import MaskSampler

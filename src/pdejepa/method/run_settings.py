@@ -19,7 +19,7 @@ from pdejepa.core.config import differences, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, did_you_mean
 from pdejepa.core.files import write_json
 from pdejepa.core.run_folder import STAGES
-from pdejepa.method.config import RunConfig, load_stored, without_former
+from pdejepa.method.run_config import RunConfig, load_stored, without_former
 from pdejepa.training.settings import FREE_TRAINING
 
 NEEDS: dict[str, tuple[str, ...]] = {

@@ -9,16 +9,30 @@ Letters: B rows, T frames, N tokens per frame, D latent width, P parameters, n =
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import DataError
 from pdejepa.models.blocks import Trunk, init_weights
-from pdejepa.models.config import CausalPredictorConfig, EncoderConfig
+from pdejepa.models.encoder import EncoderConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.rope import Rotary, token_axes
+from pdejepa.models.sizes import refuse, transformer_faults
 
 EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class CausalPredictorConfig:
+    width: int = 384
+    depth: int = 24
+    heads: int = 12
+    mlp_ratio: float = 4.0
+
+    def __post_init__(self) -> None:
+        refuse(transformer_faults(self))
 
 
 class CausalPredictor(nn.Module):

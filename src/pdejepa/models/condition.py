@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import CheckpointError, ConfigError
-from pdejepa.models.config import FieldConfig
+from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.systems.problem import Problem
 from pdejepa.systems.structure import fit_coefficients

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -29,8 +30,8 @@ from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models.blocks import init_weights
-from pdejepa.models.config import DecoderConfig
 from pdejepa.models.patches import PatchGrid
+from pdejepa.models.sizes import choice_faults, refuse, size_faults
 
 Padding = Literal["circular", "zeros", "reflect"]
 EPS = 1e-5
@@ -38,6 +39,33 @@ MAX_GROUPS = 8
 # Values of one map in 1-D.  Beyond them a convolution of 96 to 64 channels gave wrong values for the last images on an
 # H200 (float32, channels last, cuDNN 9.19 with torch 2.11).
 MAX_VALUES = 2**24
+MAX_SCALE = 2  # the upsampling stencil doubles a grid; larger factors are several doublings
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """`widths` of the maps, finest last; `scales` are the upsampling factors between them, with product `patch`.
+
+    The style `patches` has no scales: a token becomes its patch at once, and all maps are as fine as the grid.
+    """
+
+    widths: tuple[int, ...] = (192, 128, 96)
+    n_blocks: int = 1
+    style: Literal["residual", "plain", "patches"] = "residual"
+    scales: tuple[int, ...] = (2, 2)
+
+    def __post_init__(self) -> None:
+        problems = [*size_faults(self, "n_blocks"), *choice_faults(self)]
+        if not self.widths or any(width < 1 for width in self.widths):
+            problems.append(f"widths must be 1 or more each, got {self.widths}.")
+        if any(scale not in range(1, MAX_SCALE + 1) for scale in self.scales):
+            problems.append(f"scales must be 1 or 2 each, got {self.scales}.")
+        n_maps = len(self.scales) + 1
+        if self.style == "residual" and len(self.widths) != n_maps:
+            problems.append(f"widths must hold {n_maps} values for {n_maps - 1} scales, got {len(self.widths)}.")
+        if self.style == "plain" and len(self.widths) < n_maps:
+            problems.append(f"widths must hold {n_maps} values or more for these scales, got {len(self.widths)}.")
+        refuse(problems)
 
 
 class Decoder(nn.Module):

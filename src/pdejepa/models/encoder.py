@@ -10,16 +10,40 @@ Letters: B rows, T frames, C channels, N tokens per frame, n tokens of a sequenc
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models.blocks import Trunk, init_weights
-from pdejepa.models.config import EncoderConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.rope import Rotary, token_axes
+from pdejepa.models.sizes import choice_faults, refuse, size_faults, transformer_faults
 
 EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """`n_levels` = 4 also returns the features after one, two and three quarters of the depth."""
+
+    patch: int = 4
+    width: int = 192
+    depth: int = 12
+    heads: int = 3
+    mlp_ratio: float = 4.0
+    positions: Literal["rope", "ring"] = "rope"
+    n_levels: int = 1
+
+    def __post_init__(self) -> None:
+        problems = [*size_faults(self, "patch"), *transformer_faults(self), *choice_faults(self)]
+        if self.n_levels not in (1, 4):
+            problems.append(f"n_levels must be 1 or 4, got {self.n_levels}.")
+        elif self.depth % self.n_levels:
+            problems.append(f"depth must be a multiple of n_levels = {self.n_levels}, got {self.depth}.")
+        refuse(problems)
 
 
 class Encoder(nn.Module):

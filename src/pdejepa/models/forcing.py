@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pdejepa.models.config import FieldConfig
+from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.rope import rotate
 
 

@@ -8,15 +8,29 @@ Letters: B rows, K_c context tokens, K_t target tokens, D width of the encoder, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from pdejepa.models.blocks import Trunk, init_weights
-from pdejepa.models.config import EncoderConfig, JepaPredictorConfig
+from pdejepa.models.encoder import EncoderConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.rope import Rotary, token_axes
+from pdejepa.models.sizes import refuse, transformer_faults
 
 EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class JepaPredictorConfig:
+    width: int = 384
+    depth: int = 12
+    heads: int = 12
+    mlp_ratio: float = 4.0
+
+    def __post_init__(self) -> None:
+        refuse(transformer_faults(self))
 
 
 class JepaPredictor(nn.Module):

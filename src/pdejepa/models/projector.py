@@ -6,12 +6,22 @@ Letters: D width of the features.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
 from pdejepa.models.blocks import Mlp, init_weights
-from pdejepa.models.config import ProjectorConfig
+from pdejepa.models.sizes import refuse, size_faults
 
 EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class ProjectorConfig:
+    hidden: int = 384
+
+    def __post_init__(self) -> None:
+        refuse(size_faults(self, "hidden"))
 
 
 class Projector(nn.Module):

@@ -11,6 +11,9 @@ Letters: B rows, T frames, H observed frames, C channels, N tokens, D latent wid
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from dataclasses import field as part  # `field` is a network here
 from typing import Literal
 
 import torch
@@ -18,18 +21,40 @@ from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
 from pdejepa.models.amplitude import at_unit_amplitude
+from pdejepa.models.causal_predictor import CausalPredictorConfig
 from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistics, scalar_forcing
-from pdejepa.models.config import ModelConfig
-from pdejepa.models.decoder import Decoder
-from pdejepa.models.encoder import Encoder
+from pdejepa.models.decoder import Decoder, DecoderConfig
+from pdejepa.models.encoder import Encoder, EncoderConfig
+from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.integrate import integrate
+from pdejepa.models.jepa_predictor import JepaPredictorConfig
 from pdejepa.models.patches import PatchGrid
-from pdejepa.models.projector import Projector
+from pdejepa.models.projector import Projector, ProjectorConfig
 from pdejepa.models.vector_field import ConditionalField, SecondOrder, StructuredField
 from pdejepa.systems.problem import Problem
 
 Variant = Literal["physics", "geo", "vanilla", "direct"]
 MAX_FINER = 8  # times as many steps per frame as in training, at most
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """All networks of one surrogate."""
+
+    encoder: EncoderConfig = part(default_factory=EncoderConfig)
+    jepa_predictor: JepaPredictorConfig = part(default_factory=JepaPredictorConfig)
+    projector: ProjectorConfig = part(default_factory=ProjectorConfig)
+    causal_predictor: CausalPredictorConfig = part(default_factory=CausalPredictorConfig)
+    field: FieldConfig = part(default_factory=FieldConfig)
+    decoder: DecoderConfig = part(default_factory=DecoderConfig)
+
+    def __post_init__(self) -> None:
+        product = math.prod(self.decoder.scales)
+        if product != self.encoder.patch and self.decoder.style != "patches":
+            raise ConfigError(
+                f"The product of decoder.scales must be encoder.patch = {self.encoder.patch}, got {product} "
+                f"from {self.decoder.scales}."
+            )
 
 
 class Surrogate(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pdejepa.models.blocks import Trunk, init_weights
 from pdejepa.models.condition import Drive
-from pdejepa.models.config import FieldConfig
+from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.forcing import ForcingResponse
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.rope import Rotary, token_axes

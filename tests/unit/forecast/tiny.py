@@ -13,8 +13,11 @@ from pdejepa.forecast.forecaster import Forecast, Forecaster
 from pdejepa.forecast.support import Support
 from pdejepa.method.save_model import save_model
 from pdejepa.models.condition import Statistics
-from pdejepa.models.config import DecoderConfig, EncoderConfig, FieldConfig, ModelConfig, ProjectorConfig
-from pdejepa.models.surrogate import Surrogate
+from pdejepa.models.decoder import DecoderConfig
+from pdejepa.models.encoder import EncoderConfig
+from pdejepa.models.field_config import FieldConfig
+from pdejepa.models.projector import ProjectorConfig
+from pdejepa.models.surrogate import ModelConfig, Surrogate
 from pdejepa.systems import System
 
 CPU = torch.device("cpu")

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from pdejepa.core.config import load_config
-from pdejepa.method.config import RunConfig
 from pdejepa.method.load_data import load_data
 from pdejepa.method.recipes import get
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.stage import Place
 from pdejepa.training.training_data import TrainingData

@@ -17,10 +17,10 @@ from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.core.yaml_subset import parse
 from pdejepa.method import recipes
-from pdejepa.method.config import RunConfig
 from pdejepa.method.export import export_model
 from pdejepa.method.model_card import train_words
 from pdejepa.method.pipeline import train
+from pdejepa.method.run_config import RunConfig
 from pdejepa.method.save_model import LAYERS, record_errors, save_model
 from pdejepa.training.rounding import round_all
 from tests.unit.forecast import tiny

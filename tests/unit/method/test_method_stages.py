@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from pdejepa.core.errors import ConfigError, Interrupted
 from pdejepa.method import latents, method_stage
 from pdejepa.method.align import Align
-from pdejepa.method.config import EmaConfig
 from pdejepa.method.decode import Decode, Reconstruct
 from pdejepa.method.dynamics import Dynamics
 from pdejepa.method.fitting import fit_latents
 from pdejepa.method.method_stage import MethodStage, evenly
 from pdejepa.method.polish import Polish
 from pdejepa.method.pretrain import Pretrain, place_distances
+from pdejepa.method.run_config import EmaConfig
 from pdejepa.method.tangents import field_tangents, latent_tangents
 from pdejepa.training.batches import Shuffles
 from pdejepa.training.loop import run_stage

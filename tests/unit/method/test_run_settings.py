@@ -12,7 +12,7 @@ from pdejepa.core.config import differences
 from pdejepa.core.errors import CheckpointError, ConfigError, UsageError
 from pdejepa.method import recipes
 from pdejepa.method.chain import train_stages, with_seconds
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from pdejepa.method.run_settings import check_settings, owner, read_json, remember, restart_from
 from pdejepa.training.stage import silent
 

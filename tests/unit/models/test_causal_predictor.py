@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
-from pdejepa.models.causal_predictor import CausalPredictor, block_causal_mask
-from pdejepa.models.config import CausalPredictorConfig, EncoderConfig
+from pdejepa.models.causal_predictor import CausalPredictor, CausalPredictorConfig, block_causal_mask
+from pdejepa.models.encoder import EncoderConfig
 from pdejepa.models.patches import PatchGrid
 
 FRAMES, WIDTH, PARAMETERS = 4, 12, 3

@@ -12,8 +12,7 @@ from torch.nn.functional import conv1d, conv2d, gelu, group_norm, interpolate, l
 
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models import decoder as module
-from pdejepa.models.config import DecoderConfig
-from pdejepa.models.decoder import Conv3, Decoder, ResidualBlock, Upsample
+from pdejepa.models.decoder import Conv3, Decoder, DecoderConfig, ResidualBlock, Upsample
 from pdejepa.models.patches import PatchGrid
 from tests.gpu import needs_cuda
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import ConfigError, DataError
-from pdejepa.models.config import EncoderConfig
-from pdejepa.models.encoder import Encoder
+from pdejepa.models.encoder import Encoder, EncoderConfig
 from pdejepa.models.patches import PatchGrid
 
 FRAMES, CHANNELS, WIDTH = 4, 2, 24

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdejepa.models.config import EncoderConfig, JepaPredictorConfig
-from pdejepa.models.jepa_predictor import JepaPredictor
+from pdejepa.models.encoder import EncoderConfig
+from pdejepa.models.jepa_predictor import JepaPredictor, JepaPredictorConfig
 from pdejepa.models.patches import PatchGrid
 
 FRAMES, WIDTH = 3, 12

@@ -8,19 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from pdejepa.models.causal_predictor import CausalPredictor
-from pdejepa.models.config import (
-    CausalPredictorConfig,
-    DecoderConfig,
-    EncoderConfig,
-    JepaPredictorConfig,
-    ProjectorConfig,
-)
-from pdejepa.models.decoder import Decoder
-from pdejepa.models.encoder import Encoder
-from pdejepa.models.jepa_predictor import JepaPredictor
+from pdejepa.models.causal_predictor import CausalPredictor, CausalPredictorConfig
+from pdejepa.models.decoder import Decoder, DecoderConfig
+from pdejepa.models.encoder import Encoder, EncoderConfig
+from pdejepa.models.jepa_predictor import JepaPredictor, JepaPredictorConfig
 from pdejepa.models.patches import PatchGrid
-from pdejepa.models.projector import Projector
+from pdejepa.models.projector import Projector, ProjectorConfig
 
 LINE = PatchGrid((256,), 4, (True,))
 FINE = PatchGrid((64, 64), 4, (True, True))

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from pdejepa.models.config import ProjectorConfig
-from pdejepa.models.projector import Projector
+from pdejepa.models.projector import Projector, ProjectorConfig
 
 
 def test_the_coordinates_are_the_features_at_the_start() -> None:

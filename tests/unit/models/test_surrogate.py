@@ -9,17 +9,14 @@ import torch
 
 from pdejepa import systems
 from pdejepa.core.errors import CheckpointError, ConfigError
+from pdejepa.models.causal_predictor import CausalPredictorConfig
 from pdejepa.models.condition import Statistics, channel_moments, fit_statistics
-from pdejepa.models.config import (
-    CausalPredictorConfig,
-    DecoderConfig,
-    EncoderConfig,
-    FieldConfig,
-    JepaPredictorConfig,
-    ModelConfig,
-    ProjectorConfig,
-)
-from pdejepa.models.surrogate import Surrogate
+from pdejepa.models.decoder import DecoderConfig
+from pdejepa.models.encoder import EncoderConfig
+from pdejepa.models.field_config import FieldConfig
+from pdejepa.models.jepa_predictor import JepaPredictorConfig
+from pdejepa.models.projector import ProjectorConfig
+from pdejepa.models.surrogate import ModelConfig, Surrogate
 from pdejepa.systems import System, build_system
 
 VARIANTS = ("physics", "geo", "vanilla", "direct")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.models.condition import Drive
-from pdejepa.models.config import FieldConfig
+from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.vector_field import ConditionalField, SecondOrder, StructuredField
 

@@ -10,7 +10,7 @@ import typer
 from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, configure
 
 if TYPE_CHECKING:
-    from pdejepa.method.config import RunConfig
+    from pdejepa.method.run_config import RunConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +85,7 @@ def _settings(
     from pdejepa.core.run_folder import FOUR
     from pdejepa.method import recipes
     from pdejepa.method.chain import with_seconds
-    from pdejepa.method.config import RunConfig
+    from pdejepa.method.run_config import RunConfig
     from pdejepa.studies.ablate.reuse_stages import read_base
 
     if base is None:

@@ -57,8 +57,8 @@ def train(
     from pdejepa.core.errors import UsageError
     from pdejepa.method import recipes
     from pdejepa.method.chain import with_seconds
-    from pdejepa.method.config import RunConfig
     from pdejepa.method.pipeline import train as run
+    from pdejepa.method.run_config import RunConfig
 
     options = {
         "data": data,

@@ -9,8 +9,8 @@ import importlib
 
 from pdejepa import systems
 from pdejepa.core.errors import ConfigError, did_you_mean
-from pdejepa.method.config import RunConfig
 from pdejepa.method.recipes import derived
+from pdejepa.method.run_config import RunConfig
 from pdejepa.systems import NAMES
 
 RECIPES = ("paper", "fast", "tiny")

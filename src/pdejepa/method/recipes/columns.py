@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdejepa.core.run_folder import FOUR
-from pdejepa.method.config import (
+from pdejepa.method.run_config import (
     AlignConfig,
     DecodeConfig,
     DynamicsConfig,
@@ -19,16 +19,14 @@ from pdejepa.method.config import (
     PretrainConfig,
     RunConfig,
 )
-from pdejepa.models.config import (
-    CausalPredictorConfig,
-    DecoderConfig,
-    EncoderConfig,
-    FieldConfig,
-    JepaPredictorConfig,
-    ModelConfig,
-    ProjectorConfig,
-)
+from pdejepa.models.causal_predictor import CausalPredictorConfig
+from pdejepa.models.decoder import DecoderConfig
+from pdejepa.models.encoder import EncoderConfig
+from pdejepa.models.field_config import FieldConfig
+from pdejepa.models.jepa_predictor import JepaPredictorConfig
 from pdejepa.models.masking import MaskConfig
+from pdejepa.models.projector import ProjectorConfig
+from pdejepa.models.surrogate import ModelConfig
 from pdejepa.training.settings import Budget, OptimiserConfig, ScheduleConfig, StageTraining
 
 

@@ -10,9 +10,9 @@ import math
 from dataclasses import replace
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.method.config import RunConfig
 from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import LARGE, FastColumn, TinyColumn
+from pdejepa.method.run_config import RunConfig
 from pdejepa.systems.problem import Problem
 
 LARGE_PLANE = 128 * 128  # points of a frame from which on it becomes 256 tokens

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.config import RunConfig
 from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
+from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     patch=8,

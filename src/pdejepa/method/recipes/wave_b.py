@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pdejepa.method.config import RunConfig
 from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
+from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     mlp_ratio_3=3.90104,

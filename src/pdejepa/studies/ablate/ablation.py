@@ -19,8 +19,8 @@ from pdejepa.core.device import free_memory, rank_and_world
 from pdejepa.core.errors import ConfigError, NumericalError, UsageError
 from pdejepa.core.files import lock
 from pdejepa.core.run_folder import FOUR
-from pdejepa.method.config import RunConfig
 from pdejepa.method.pipeline import train
+from pdejepa.method.run_config import RunConfig
 from pdejepa.studies.ablate.ablation_record import (
     Ablation,
     earlier_record,

@@ -27,7 +27,7 @@ from pdejepa.evaluate.geometry import Geometry, compare_geometry
 from pdejepa.evaluate.protocol import evaluate, trajectory_counts, truth_of
 from pdejepa.evaluate.record import SplitErrors
 from pdejepa.forecast.forecaster import Forecaster, load
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.decoder import Decoder
 from pdejepa.studies.ablate.ablation_record import Reconstruction, RunRecord
 from pdejepa.studies.ablate.latent_rollouts import Rollouts, number, rollout_errors, summarise

@@ -20,7 +20,7 @@ from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import write_aside
 from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast.locate import MODEL_FOLDER
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from pdejepa.method.run_settings import check, meaning, read_json
 from pdejepa.training.checkpoint import DONE, FINAL, StageFolder
 

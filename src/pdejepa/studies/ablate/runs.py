@@ -20,7 +20,7 @@ from typing import Any
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, UsageError, did_you_mean
 from pdejepa.core.run_folder import FOUR
-from pdejepa.method.config import RunConfig, map_training
+from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.models.integrate import METHODS
 from pdejepa.training.settings import Budget, StageTraining
 

@@ -27,7 +27,7 @@ from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.forecast.interface import Card, Forecast
 from pdejepa.method import recipes
 from pdejepa.method.chain import train_stages, with_seconds
-from pdejepa.method.config import RunConfig, map_training
+from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.method.save_model import save_model
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.studies.compare.paper_claims import METHOD

@@ -9,7 +9,7 @@ from typing import Any
 from pdejepa.core.config import to_dict
 from pdejepa.core.run_folder import FOUR
 from pdejepa.method import recipes
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from pdejepa.training.metrics_log import append_line
 
 STEPS = (20, 40, 60, 80, 100)

@@ -17,7 +17,7 @@ from pdejepa.app.report.page import NAVIGATION, report, write_report
 from pdejepa.app.report.reproduce import command as repeating
 from pdejepa.core.config import load_config, to_yaml
 from pdejepa.core.errors import UsageError
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from tests.unit.app.report import folder
 from tests.unit.forecast import tiny
 

@@ -18,8 +18,8 @@ from pdejepa.evaluate.geometry import turning_angles
 from pdejepa.evaluate.protocol import evaluate
 from pdejepa.evaluate.record import to_plain
 from pdejepa.forecast.forecaster import load
-from pdejepa.method.config import RunConfig
 from pdejepa.method.pipeline import train
+from pdejepa.method.run_config import RunConfig
 from pdejepa.models.decoder import Decoder
 from pdejepa.studies.ablate import ablation as module
 from pdejepa.studies.ablate.ablation import ablate

@@ -19,7 +19,7 @@ from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
 from pdejepa.forecast.interface import Forecast
 from pdejepa.method import recipes
-from pdejepa.method.config import RunConfig
+from pdejepa.method.run_config import RunConfig
 from pdejepa.studies.compare import comparison, competitors, judgement
 from pdejepa.studies.compare.comparison import compare
 from pdejepa.studies.compare.comparison_records import SolverRecord

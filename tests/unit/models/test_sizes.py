@@ -8,15 +8,13 @@ import pytest
 
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import ConfigError
-from pdejepa.models.config import (
-    CausalPredictorConfig,
-    DecoderConfig,
-    EncoderConfig,
-    FieldConfig,
-    JepaPredictorConfig,
-    ModelConfig,
-    ProjectorConfig,
-)
+from pdejepa.models.causal_predictor import CausalPredictorConfig
+from pdejepa.models.decoder import DecoderConfig
+from pdejepa.models.encoder import EncoderConfig
+from pdejepa.models.field_config import FieldConfig
+from pdejepa.models.jepa_predictor import JepaPredictorConfig
+from pdejepa.models.projector import ProjectorConfig
+from pdejepa.models.surrogate import ModelConfig
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from pdejepa.core.config import to_dict
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.run_folder import STAGES
 from pdejepa.method import recipes
-from pdejepa.method.config import FORMER, load_stored, map_training
 from pdejepa.method.model_card import card_text, train_words
+from pdejepa.method.run_config import FORMER, load_stored, map_training
 from pdejepa.method.run_settings import check, completed
 from pdejepa.systems import build_system
 from pdejepa.training.settings import StageTraining

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.core.run_folder import FOUR, STAGES
-from pdejepa.models.config import ModelConfig
 from pdejepa.models.masking import MaskConfig
+from pdejepa.models.surrogate import ModelConfig
 from pdejepa.systems import Switch
 from pdejepa.training.settings import StageTraining
 
