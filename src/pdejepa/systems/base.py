@@ -158,12 +158,14 @@ class System(ABC):
     @cached_property
     def problem(self) -> Problem:
         """What a model must know of this system."""
-        points = {name: tuple(values.tolist()) for name, values in self.axes.items()}
+        with torch.device("cpu"):  # numbers, wherever a network is being built
+            points = {name: tuple(values.tolist()) for name, values in self.axes.items()}
+            times = tuple(self.times.tolist())
         problem = Problem(
             name=self.name,
             fields=self.fields,
             axes=tuple(Axis(n, points[n], b) for n, b in zip(self.axes_names, self.boundaries, strict=True)),
-            times=tuple(self.times.tolist()),
+            times=times,
             parameters=self.parameters,
             structure=self.structure,
             title=self.title,

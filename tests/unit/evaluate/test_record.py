@@ -21,7 +21,8 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(map(str, ROOT.glob("results/compare/*.json")), SolverRecord),
     **dict.fromkeys(map(str, ROOT.glob("results/ablate-*.json")), Ablation),
 }
-KINDS = {path: kind for path, kind in sorted(KINDS.items()) if "train-h200" not in path}
+OTHERS = ("train-h200", "lab/data/laptop/")  # of other commands
+KINDS = {path: kind for path, kind in sorted(KINDS.items()) if not any(other in path for other in OTHERS)}
 
 
 def filled(plain: Any) -> Any:

@@ -11,8 +11,8 @@ from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import build_pool
 from pdejepa.method.decode import Decode
 from pdejepa.method.dynamics import Dynamics
-from pdejepa.method.export import LAYERS
 from pdejepa.method.polish import Polish
+from pdejepa.method.save_model import LAYERS
 from pdejepa.training.rounding import round_all, rounded, seen_rounded
 from pdejepa.training.stage import Place
 from tests.unit.method import small_run

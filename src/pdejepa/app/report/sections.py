@@ -211,9 +211,9 @@ def encoder(content: RunContent) -> Html:
         return section("encoder", "Health of the encoder", note(_nothing(content, "pretrain")))
     verdict = _verdict(content)
     kind = "good" if verdict is not None and verdict.word == "healthy" else "warn"
-    told = note(f"Verdict: {verdict}" if verdict else "No verdict: measurements are missing.", kind)
+    told = note(f"Verdict: {verdict}" if verdict else "There is no verdict: measurements are missing.", kind)
     if _is_early(content):
-        told = note("No verdict yet: features of the first half of a training are not judged.")
+        told = note("There is no verdict yet: features of the first half of a training are not judged.")
     return section("encoder", "Health of the encoder", told, charts(found))
 
 

@@ -12,6 +12,7 @@ from pdejepa.core.errors import DataError
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.studies.ablate.latent_rollouts import backward, late_frames, latent_error, rollout_errors, summarise
+from pdejepa.systems import build_system
 from tests.unit.forecast import tiny
 from tests.unit.method.small_run import small_training
 
@@ -116,7 +117,7 @@ def test_second_order_states(history: int) -> None:
     n_tokens, width = model.patches.n_tokens, model.config.encoder.width
     start, change = torch.randn((2, 2, 1, n_tokens, width), generator=torch.Generator().manual_seed(0))
     q = start + change * torch.arange(6.0)[:, None, None]  # (2,6,N,D)
-    found = rollout_errors(model, q, model.drive(model.system.sample("test", [0, 1])[1]))
+    found = rollout_errors(model, q, model.drive(build_system(model.problem.name, "paper", model.problem.switches).sample("test", [0, 1])[1]))
     for name in ("late_teacher", "round_trip"):
         assert found[name].tolist() == pytest.approx([0.0, 0.0], abs=1e-5), name
     for name in ("final", "whole"):

@@ -285,11 +285,12 @@ def test_a_report_writes_all_tables_beside_the_records_and_a_summary_into_a_docu
     assert (document.read_text(), (records / "compare.md").read_text()) == before
 
 
-def test_the_readme_shows_the_committed_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_page_shows_the_committed_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are written by a command, so it fails if a record is changed, or a table by hand."""
     shutil.copytree(ROOT / "results/compare", tmp_path / "results/compare", ignore=shutil.ignore_patterns("*.md"))
-    (tmp_path / "README.md").write_text(MARKS)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/results.md").write_text(MARKS)
     monkeypatch.chdir(tmp_path)
-    assert main(["compare", "--report", "results/compare", "--write", "README.md"]) == 0
+    assert main(["compare", "--report", "results/compare", "--write", "docs/results.md"]) == 0
     assert (tmp_path / "results/compare/compare.md").read_text() == (ROOT / "results/compare/compare.md").read_text()
-    assert (tmp_path / "README.md").read_text() in (ROOT / "README.md").read_text()
+    assert (tmp_path / "docs/results.md").read_text() in (ROOT / "docs/results.md").read_text()
