@@ -15,13 +15,14 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from pdejepa import __version__
-from pdejepa.core.errors import EXIT_CODES, Interrupted, PdejepaError, ResourceError, UsageError
+from pdejepa.core.errors import EXIT_CODES, ExtrapolationWarning, Interrupted, PdejepaError, ResourceError, UsageError
 
 COMMANDS: tuple[str, ...] = (
     "systems",
@@ -107,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(app: typer.Typer, argv: list[str]) -> int:
     """Run `app`, turning every failure into one sentence on standard error and a documented code."""
     argv, debug = _take_debug(argv)
-    with _sigterm_like_ctrl_c():
+    with _sigterm_like_ctrl_c(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExtrapolationWarning)  # commands print what a forecast says of its support
         try:
             result = app(argv, prog_name="pdejepa", standalone_mode=False)
             sys.stdout.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from pdejepa.baselines.baseline import Baseline
 from pdejepa.core.arrays import as_count
 from pdejepa.core.device import full_precision, without_new_code
-from pdejepa.core.errors import ConfigError, DataError, ParameterError
+from pdejepa.core.errors import ConfigError, DataError, ExtrapolationWarning, ParameterError
 from pdejepa.forecast import request
 from pdejepa.forecast.interface import Card, Forecast, Outcome
 from pdejepa.forecast.support import Support, judge
@@ -135,7 +136,10 @@ class PublishedSolver:
         if isinstance(xi, Tensor) and xi.ndim == 2:
             u, xi = request.match_rows(self.problem, u, xi)
         n = len(self.problem.times) - u.shape[1] if n_frames is None else n_frames
-        return forecast(self.network, u, xi, n, support, generator)
+        result = forecast(self.network, u, xi, n, support, generator)
+        if not result.support.is_inside:
+            warnings.warn(str(result.support), ExtrapolationWarning, stacklevel=2)
+        return result
 
     def encode(self, u: Any) -> Tensor:
         """Representations (B,T',N,D) of trajectories (B,T,C,*grid), for solvers that have any."""

@@ -89,3 +89,10 @@ def did_you_mean(word: object, options: Iterable[str]) -> str:
     by_folded = {option.casefold(): option for option in options}
     near = difflib.get_close_matches(str(word)[:100].casefold(), by_folded, n=1, cutoff=0.6)
     return f", did you mean '{by_folded[near[0]]}'?" if near else ""
+
+
+class ExtrapolationWarning(UserWarning):
+    """A forecast was asked for something that the training data do not cover.
+
+    Shown once per place in a program; `warnings.simplefilter("ignore", ExtrapolationWarning)` switches it off.
+    """

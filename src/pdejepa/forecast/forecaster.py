@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from pdejepa.core.arrays import as_count, gradients_kept
 from pdejepa.core.device import full_precision, pick_device, without_new_code
-from pdejepa.core.errors import ParameterError
+from pdejepa.core.errors import ExtrapolationWarning, ParameterError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast import request
 from pdejepa.forecast.header import system_of
@@ -108,7 +109,10 @@ class Forecaster:
         The results are on the CPU if u0 was an array, else on its device.
         """
         with gradients_kept(gradients), torch.set_grad_enabled(gradients):
-            return self._forecast(u0, xi, n_frames, forcing, t0, named)
+            result = self._forecast(u0, xi, n_frames, forcing, t0, named)
+        if not result.support.is_inside:
+            warnings.warn(str(result.support), ExtrapolationWarning, stacklevel=2)
+        return result
 
     def _forecast(
         self, u0: Any, xi: Any, n_frames: int | None, forcing: Any, t0: float | None, named: dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import pdejepa
 from pdejepa import systems
+from pdejepa.core.errors import ExtrapolationWarning
 from pdejepa.forecast.support import Place, Support, judge, stronger, unlike
 from tests.unit.forecast import tiny
 
@@ -81,6 +83,24 @@ def test_declared_laws_have_the_last_word(name: str, changes: dict[str, float], 
     assert judge(named, ranges, 5, 5, declared=system.parameters).is_inside == is_inside
     shipped = judge(named, ranges, 5, 5, declared=pdejepa.load(name, "cpu").problem.parameters)
     assert shipped.is_inside == is_inside
+
+
+def test_extrapolation_is_a_warning_once_and_can_be_switched_off() -> None:
+    model = pdejepa.load("combined", "cpu")
+    u0, xi = model.system.sample("test", 0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            model.forecast(u0, xi, n_frames=1)
+            model.forecast(u0, advection=9.0, diffusivity=0.1, dispersion=0.1, n_frames=1)
+    assert len(told) == 1
+    assert "Extrapolating: advection 9 is above the training range [0, 1]" in str(told[0].message)
+    assert told[0].category is ExtrapolationWarning
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ExtrapolationWarning)
+        model.forecast(u0, advection=9.0, diffusivity=0.1, dispersion=0.1, n_frames=1)
 
 
 def test_forcing_numbers_share_one_sentence() -> None:

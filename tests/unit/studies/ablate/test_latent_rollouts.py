@@ -117,7 +117,8 @@ def test_second_order_states(history: int) -> None:
     n_tokens, width = model.patches.n_tokens, model.config.encoder.width
     start, change = torch.randn((2, 2, 1, n_tokens, width), generator=torch.Generator().manual_seed(0))
     q = start + change * torch.arange(6.0)[:, None, None]  # (2,6,N,D)
-    found = rollout_errors(model, q, model.drive(build_system(model.problem.name, "paper", model.problem.switches).sample("test", [0, 1])[1]))
+    system = build_system(model.problem.name, "paper", model.problem.switches)
+    found = rollout_errors(model, q, model.drive(system.sample("test", [0, 1])[1]))
     for name in ("late_teacher", "round_trip"):
         assert found[name].tolist() == pytest.approx([0.0, 0.0], abs=1e-5), name
     for name in ("final", "whole"):
