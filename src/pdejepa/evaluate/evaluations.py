@@ -20,14 +20,15 @@ from pdejepa.core.errors import CheckpointError, ConfigError, DataError
 from pdejepa.core.files import read_json, write_json
 from pdejepa.core.tables import Table
 from pdejepa.core.text import percent, printable
+from pdejepa.evaluate.published import metric_of
 from pdejepa.evaluate.record import Number, Record, SplitErrors, parse, to_plain
 from pdejepa.forecast import header
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.locate import shipped_models
 from pdejepa.models.surrogate import Variant
+from pdejepa.systems import get
 
 NO_RECORD = "no record of an evaluation"
-NOTE = "Relative L2 of the forecast frames, mean over channels and trajectories; an unstable one counts as 100 %."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,18 +186,27 @@ def brief_errors(errors: Mapping[str, SplitErrors]) -> dict[str, dict[str, Any]]
     return {split: to_plain(replace(found, trajectories=(), per_frame=())) for split, found in errors.items()}
 
 
+COLUMNS = {
+    "rel L2": ("rel_l2", "relative L2 of the forecast frames, mean over channels, then over trajectories"),
+    "joint": ("rel_l2_joint", "the same with one norm over all channels"),
+    "median": ("median", "over trajectories"),
+    "last frame": ("last_frame", "of that frame alone"),
+    "all frames": ("rel_l2_all_frames", "with the observed ones, encoded and decoded again"),
+    "repeat first": ("repeat_first", "the error of the observed frame, repeated"),
+}
+
+
 def evaluation_table(record: Evaluation) -> Table:
-    """One row per split."""
-    columns = {
-        "rel L2": "rel_l2",
-        "median": "median",
-        "last frame": "last_frame",
-        "all frames": "rel_l2_all_frames",
-        "joint": "rel_l2_joint",
-        "repeat first": "repeat_first",
-    }
+    """One row per split; the metric by which the system is judged comes first and carries a star."""
+    judged = "joint" if metric_of(record.system) == "rel_l2_joint" else "rel L2"
+    names = [judged, *(name for name in COLUMNS if name != judged)]
+    if len(get(record.system).fields) == 1:
+        names.remove("joint")  # the same number
+    heads = [f"{name}*" if name == judged else name for name in names]
     rows = [
-        (split, f"{found.n:,}", *(percent(getattr(found, key)) for key in columns.values()), str(found.n_unstable))
+        (split, f"{found.n:,}", *(percent(getattr(found, COLUMNS[name][0])) for name in names), str(found.n_unstable))
         for split, found in record.errors.items()
     ]
-    return Table(("split", "n", *columns, "unstable"), rows, (NOTE,))
+    notes = [f"{head}: {COLUMNS[name][1]}" for head, name in zip(heads, names, strict=True)]
+    last = "unstable: forecasts that left every plausible bound; each counts as 100 %"
+    return Table(("split", "n", *heads, "unstable"), rows, [". ".join((*notes, last)) + ". *: the judged metric."])

@@ -102,9 +102,18 @@ def test_the_table() -> None:
     one = SplitErrors(**dict.fromkeys(keys, 0.1234), repeat_first=0.9, n=1200, n_unstable=3)
     lines = evaluation_table(replace(made.record(), errors={"test": one, "ood": replace(one, rel_l2=None)})).text()
     head, test, ood, _ = lines.splitlines()
-    assert " ".join(head.split()) == "split n rel L2 median last frame all frames joint repeat first unstable"
-    assert test.split() == ["test", "1,200", "12.3%", "12.3%", "12.3%", "12.3%", "12.3%", "90%", "3"]
+    assert " ".join(head.split()) == "split n rel L2* median last frame all frames repeat first unstable"
+    assert test.split() == ["test", "1,200", "12.3%", "12.3%", "12.3%", "12.3%", "90%", "3"]
     assert ood.split()[2] == "-"
+
+
+def test_the_judged_metric_comes_first_and_every_column_is_explained() -> None:
+    one = SplitErrors(rel_l2=0.3, rel_l2_joint=0.1, median=0.2, last_frame=0.2, rel_l2_all_frames=0.2, n=4, n_unstable=0)
+    head, row, note = evaluation_table(replace(made.record("gray_scott"), errors={"test": one})).text().splitlines()
+    assert head.split()[2:5] == ["joint*", "rel", "L2"]
+    assert row.split()[2:4] == ["10%", "30%"]
+    for name in ("joint*", "rel L2", "median", "last frame", "all frames", "repeat first", "unstable"):
+        assert f"{name}: " in note
 
 
 @pytest.mark.parametrize(
