@@ -1,8 +1,15 @@
-"""Published solvers for parametric PDEs, behind one interface.  A new one is one file here and one name in `NAMES`."""
+"""Published solvers for parametric PDEs, behind one interface.  A new one is one file here and one name in `NAMES`.
+
+One from elsewhere is registered by a call, `register(MySolver)`, or by an installed package:
+
+    [project.entry-points."pdejepa.solvers"]
+    my_solver = "my_package.my_file:MySolver"
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,7 +42,11 @@ NAMES = (
 # With their sizes, as papers and public files call them.
 ALIASES = {"poseidon_t": "poseidon", "dpot_s": "dpot", "avit_b": "mpp", "mpp_avit_b": "mpp"}
 
-__all__ = ["NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load"]
+GROUP = "pdejepa.solvers"  # of entry points
+
+_registered: dict[str, type[Baseline]] = {}
+
+__all__ = ["NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load", "register"]
 
 
 def known_as(name: str) -> str:
@@ -53,8 +64,23 @@ def check_name(name: str, names: Sequence[str] = NAMES) -> None:
 def get(name: str) -> type[Baseline]:
     """The class of the solver of that name."""
     key = known_as(name)
-    check_name(key)
+    if key not in NAMES:
+        for entry in importlib.metadata.entry_points(group=GROUP, name=key):
+            register(entry.load())
+    if key in _registered:
+        return _registered[key]
+    check_name(key, (*NAMES, *_registered))
     solver: type[Baseline] = importlib.import_module(f"pdejepa.baselines.{key}").SOLVER
+    return solver
+
+
+def register(solver: type[Baseline]) -> type[Baseline]:
+    """Make a solver known by the name on its card; the same name again replaces the class, ours are not replaced."""
+    if not (isinstance(solver, type) and issubclass(solver, Baseline)):
+        raise ConfigError(f"register expects a class that derives from Baseline; got {solver!r}.")
+    if solver.card.name in NAMES:
+        raise ConfigError(f"There is a solver {solver.card.name!r} already. Choose another name for its card.")
+    _registered[solver.card.name] = solver
     return solver
 
 
