@@ -1,19 +1,22 @@
 """Recipes: functions that return the full configuration of a training.
 
-recipes.get("combined", "fast")     one module per built-in system, one function per recipe; `derived` for all others
+recipes.get("combined", "fast")     one module of numbers per built-in system; `derived` for all others
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 from pdejepa import systems
 from pdejepa.core.errors import ConfigError, did_you_mean
-from pdejepa.method.recipes import derived
+from pdejepa.method.recipes import columns, derived
 from pdejepa.method.run_config import RunConfig
 from pdejepa.systems import NAMES
 
-RECIPES = ("paper", "fast", "tiny")
+MAKE: dict[str, Callable[[str, Any], RunConfig]] = {"paper": columns.paper, "fast": columns.fast, "tiny": columns.tiny}
+RECIPES = tuple(MAKE)
 
 
 def get(system: str, recipe: str) -> RunConfig:
@@ -23,5 +26,5 @@ def get(system: str, recipe: str) -> RunConfig:
         raise ConfigError(f"unknown recipe {recipe!r}{hint} Recipes: {', '.join(RECIPES)}.")
     if system not in NAMES:
         return derived.get(systems.get(system).problem, recipe)
-    config: RunConfig = getattr(importlib.import_module(f"pdejepa.method.recipes.{system}"), recipe)()
-    return config
+    numbers = importlib.import_module(f"pdejepa.method.recipes.{system}")
+    return MAKE[recipe](system, getattr(numbers, recipe.upper()))

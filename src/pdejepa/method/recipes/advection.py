@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     epochs_1=(15, 30),
@@ -20,15 +18,3 @@ PAPER = PaperColumn(
 )
 FAST = FastColumn(mask_scales=(0.12, 0.60), amplitude="unit")
 TINY = TinyColumn()
-
-
-def paper() -> RunConfig:
-    return columns.paper("advection", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("advection", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("advection", TINY)

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(batch_3=16, lr_3=5e-5, weight_decay_3=0.04)
 FAST = FastColumn()
 TINY = TinyColumn()
-
-
-def paper() -> RunConfig:
-    return columns.paper("burgers", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("burgers", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("burgers", TINY)

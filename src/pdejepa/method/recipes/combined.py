@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     epochs_1=(15, 20),
@@ -22,15 +20,3 @@ PAPER = PaperColumn(
 )
 FAST = FastColumn(amplitude="unit")
 TINY = TinyColumn()
-
-
-def paper() -> RunConfig:
-    return columns.paper("combined", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("combined", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("combined", TINY)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FLAT, FastColumn, PaperColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -19,15 +17,3 @@ PAPER = PaperColumn(
 )
 FAST = FastColumn()
 TINY = replace(FLAT, size="small")
-
-
-def paper() -> RunConfig:
-    return columns.paper("gray_scott", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("gray_scott", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("gray_scott", TINY)

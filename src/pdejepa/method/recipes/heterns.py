@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -23,15 +21,3 @@ PAPER = PaperColumn(
 )
 FAST = LARGE
 TINY = replace(FLAT, steps=(100, 30, 1500, 300, 60), counts=(150, 15), switches=(("n_points", 32), ("solver_grid", 64)))
-
-
-def paper() -> RunConfig:
-    return columns.paper("heterns", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("heterns", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("heterns", TINY)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     patch=8,
@@ -19,15 +17,3 @@ PAPER = PaperColumn(
 )
 FAST = replace(LARGE, patch=8, scales=(2, 2, 2), widths=(192, 128, 96, 64))
 TINY = replace(FLAT, switches=(("n_points", 32), ("solver_grid", 64)))
-
-
-def paper() -> RunConfig:
-    return columns.paper("vorticity", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("vorticity", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("vorticity", TINY)

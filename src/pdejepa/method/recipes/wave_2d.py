@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -20,15 +18,3 @@ PAPER = PaperColumn(
 )
 FAST = replace(LARGE, mask_scales=(0.12, 0.60))
 TINY = replace(FLAT, steps=(100, 30, 1000, 300, 60), counts=(240, 20), switches=(("n_points", 32),))
-
-
-def paper() -> RunConfig:
-    return columns.paper("wave_2d", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("wave_2d", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("wave_2d", TINY)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
-from pdejepa.method.run_config import RunConfig
 
 PAPER = PaperColumn(
     mlp_ratio_3=3.90104,
@@ -18,15 +16,3 @@ PAPER = PaperColumn(
 )
 FAST = FastColumn(history=2)
 TINY = TinyColumn(history=2, steps=(100, 30, 3000, 300, 60))
-
-
-def paper() -> RunConfig:
-    return columns.paper("wave_b", PAPER)
-
-
-def fast() -> RunConfig:
-    return columns.fast("wave_b", FAST)
-
-
-def tiny() -> RunConfig:
-    return columns.tiny("wave_b", TINY)
