@@ -25,12 +25,18 @@ UNRECORDED = [case for case in SOLVERS if case not in RECORDED]
 
 def _slow(case: tuple[str, ...]) -> bool:
     """Long rollouts and rare options; what they share with the others is looked at in every run."""
-    return case in OPTIONS or (case[0] == "polish" and case[1] != "advection")
+    return case in OPTIONS or case[1] in ("wave_b", "gray_scott") or (case[0] == "polish" and case[1] != "advection")
+
+
+QUICK = ("fno", "unisolver", "lns", "zebra")  # of four kinds: spectral, tokens, latent map, language model
 
 
 CASES = [
     *(pytest.param(method_stage, case, id="-".join(case), marks=[pytest.mark.slow] * _slow(case)) for case in METHOD),
-    *(pytest.param(solver_stage, case, id="-".join(case)) for case in RECORDED),
+    *(
+        pytest.param(solver_stage, case, id="-".join(case), marks=[pytest.mark.slow] * (case[0] not in QUICK))
+        for case in RECORDED
+    ),
 ]
 
 
