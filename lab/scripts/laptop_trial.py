@@ -398,8 +398,8 @@ def table(paths: list[Path]) -> str:
     """One line for each trial: how it differs from the first of its system, its cost, and its errors in percent."""
     trials = [json.loads(path.read_text()) for path in paths]
     lines = [
-        "| trial | differs by | minutes | Tmac | four stages: valid / valid_ood | rollouts: valid / valid_ood | "
-        "latent error | test / ood |",
+        "| trial | differs by | CPU minutes | Tmac | four stages: valid / valid_ood | rollouts: valid / valid_ood "
+        "| latent error | test / ood |",
         "|---|---|---|---|---|---|---|---|",
     ]
     bases: dict[str, dict[str, Any]] = {}
@@ -407,7 +407,7 @@ def table(paths: list[Path]) -> str:
         settings, errors, phases = trial["settings"], trial["errors"], trial["phases"]
         base = bases.setdefault(settings["pde"], settings)
         told = ", ".join(f"{key} {value}" for key, value in settings.items() if value != base.get(key, 0.0))
-        minutes = sum(phase["seconds"] for phase in phases.values()) / 60
+        minutes = sum(phase.get("cpu_seconds", phase["seconds"]) for phase in phases.values()) / 60
         operations = sum(phase.get("multiply_adds", 0.0) for phase in phases.values()) / 1e12
         key = "joint" if settings["pde"] == "gray_scott" else "rel_l2"
         pair = lambda when, *names: " / ".join(f"{100 * errors[when][name][key]:.2f}" for name in names)  # noqa: E731,B023
