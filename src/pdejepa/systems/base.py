@@ -65,6 +65,7 @@ class System(ABC):
     edges: ClassVar[Padding | Literal[""]] = ""  # of convolutions; empty: what the boundaries say
     structure: ClassVar[Structure]
     reference: ClassVar[Reference]
+    slope_bound: ClassVar[float] = 1e-2  # by how much, relatively, du/dt of solutions may differ from `rhs`
     constants: ClassVar[Mapping[str, float]] = MappingProxyType({})
     dtype: ClassVar[torch.dtype] = torch.float64
     chunk: ClassVar[tuple[int, int]] = (120, 4096)  # rows solved together on (CPU, GPU)

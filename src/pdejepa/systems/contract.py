@@ -23,7 +23,6 @@ from pdejepa.systems.problem import Problem
 N_ROWS, N_TIMES = 4, 3
 ROUNDING = 1e-9  # between a row alone and in company, float64
 STEP = 1e-4  # of time, for the slope of a solution
-SLOPE = 1e-2  # by how much it may differ from the right-hand side
 SOLVED = (Outcome.OK, Outcome.UNDER_RESOLVED)
 FAILURES = (PdejepaError, ArithmeticError, RuntimeError, ValueError, TypeError, AttributeError, LookupError)
 
@@ -134,7 +133,7 @@ def sloped(system: System) -> str:
     before, now, after = system.solve(u0, xi, times=moments).as_subclass(Tensor).unbind(1)
     slope, rate = (after - before) / (moments[2] - moments[0]), system.rhs(now, moments[1], xi)
     gap = float(relative_l2(slope, rate).median())
-    return "" if gap < SLOPE else f"solutions move otherwise than `rhs` says, by {100 * gap:.2g}% of it"
+    return "" if gap < system.slope_bound else f"solutions move otherwise than `rhs` says, by {100 * gap:.2g}% of it"
 
 
 def refined(system: System) -> str:

@@ -24,6 +24,7 @@ from pdejepa.models.decoder import Decoder
 from pdejepa.studies.ablate import ablation as module
 from pdejepa.studies.ablate.ablation import ablate
 from pdejepa.studies.ablate.runs import WHAT
+from pdejepa.systems import build_system
 from pdejepa.training.timing import Measured
 from tests.unit.method.small_run import small_config
 
@@ -134,7 +135,8 @@ def test_errors_are_those_of_evaluate(whole: Path) -> None:
 def test_geometry_is_measured_on_valid(whole: Path) -> None:
     for run in ("physics", "no-anchor"):
         model = load(whole / run, "cpu").surrogate
-        u = model.normalise(model.system.generate("valid", N).fields)
+        system = build_system(model.problem.name, "paper", model.problem.switches)
+        u = model.normalise(system.generate("valid", N).fields)
         with torch.no_grad():
             z = model.encoder.frames(u)
             q = model.project(z)
@@ -150,10 +152,10 @@ def test_reconstruction_decodes_true_latents(whole: Path) -> None:
     from pdejepa.core.weights import read_weights
 
     model = load(whole / "physics", "cpu").surrogate
-    decoder = Decoder(model.config.decoder, model.patches, 16, 1, model.system.problem.padding)
+    decoder = Decoder(model.config.decoder, model.patches, 16, 1, model.problem.padding)
     stored = read_weights(whole / "physics" / "reconstruct" / "final" / "weights.safetensors")
     decoder.load_state_dict({name.removeprefix("decoder."): value for name, value in stored.items()})
-    fields = model.system.generate("test", N).fields
+    fields = build_system(model.problem.name, "paper", model.problem.switches).generate("test", N).fields
     with torch.no_grad():
         guess = model.denormalise(decoder(model.encode(model.normalise(fields))))
     expected = float(metrics.rel_l2(guess, fields).mean())
