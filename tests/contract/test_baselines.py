@@ -56,6 +56,11 @@ def slow_on_planes(cases: list[Any]) -> list[Any]:
     return [pytest.param(*case.values, id=case.id, marks=marks[str(case.values[1])]) for case in cases]
 
 
+def slow_but_for(*quick: str) -> list[Any]:
+    """All solvers; the slow tests have those that are not named."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in quick)) for name in NAMES]
+
+
 @cache
 def pool(place: str) -> Pool:
     switches = {"n_points": 64} if place == "combined" else {}
@@ -217,7 +222,8 @@ def test_every_block_changes_the_output(name: str, place: str) -> None:
     assert deaf == []
 
 
-@pytest.mark.parametrize(("name", "place"), slow_on_planes(CASES))
+@pytest.mark.slow  # on a line, tests/golden looks more closely
+@pytest.mark.parametrize(("name", "place"), CASES)
 def test_a_step_looks_at_no_values(name: str, place: str) -> None:
     """One that does would wait for a GPU and could not be recorded."""
     for stage in stages(name, place):
@@ -370,8 +376,7 @@ def results(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in found}
 
 
-# LE-PDE has three stages, so that it is started eight times.
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "le_pde" else n for n in NAMES])
+@pytest.mark.parametrize("name", slow_but_for("fno", "coda", "unisolver", "poseidon"))
 def test_killed_in_every_stage_and_resumed_is_undisturbed(name: str, tmp_path: Path) -> None:
     """Once before anything is saved and once after a checkpoint; weights, metrics and optimisers agree in every bit."""
     whole, _ = train_shortly(name, tmp_path / "whole", seed=1)
@@ -396,7 +401,7 @@ def test_killed_in_every_stage_and_resumed_is_undisturbed(name: str, tmp_path: P
     assert [path for path in before if before[path] != after[path]] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but_for("fno", "unisolver", "zebra"))
 def test_counting_operations_leaves_no_trace(name: str, tmp_path: Path) -> None:
     """A budget in operations ends with the weights that the same steps, not counted, end with."""
     kind, data = baselines.get(name), pool("combined")

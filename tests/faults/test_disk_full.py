@@ -47,7 +47,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("words", [("rows_per_file=40",), ("rows_per_file=400",), ("compression=gzip",)])
+MORE = [pytest.param(words, marks=pytest.mark.slow) for words in (("rows_per_file=400",), ("compression=gzip",))]
+
+
+@pytest.mark.parametrize("words", [("rows_per_file=40",), *MORE])
 def test_a_process_on_a_full_disk_ends_with_code_six(small_disk: Path, words: tuple[str, ...]) -> None:
     command = ["generate", "combined", "--size", "small", "--out", str(small_disk / "d"), "--device", "cpu", *words]
     ended = subprocess.run(

@@ -6,7 +6,7 @@ are made again only in a commit that says what moves, and why: `python -m tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,15 @@ from pdejepa import baselines, systems
 from tests.golden import made
 
 DIGITS, DIGITS_BF16 = 1e-4, 2e-2
+LONG = ("heterns", "vorticity")
 
 
-@pytest.mark.parametrize("case", made.CASES)
+def slow_where_long(names: Iterable[str]) -> list[Any]:
+    """The same; those that take ten seconds are slow tests."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in names]
+
+
+@pytest.mark.parametrize("case", slow_where_long(made.CASES))
 def test_stages(case: str, tmp_path: Path) -> None:
     found = made.on_one_thread(made.stages, case, tmp_path / "run")
     compare(found, "stages", case, DIGITS_BF16 if case.endswith("bf16") else DIGITS)
@@ -42,7 +48,7 @@ def test_errors(name: str, tmp_path: Path) -> None:
     compare(made.on_one_thread(made.errors, name, tmp_path), "errors", name, DIGITS)
 
 
-@pytest.mark.parametrize("name", systems.NAMES)
+@pytest.mark.parametrize("name", slow_where_long(systems.NAMES))
 def test_data(name: str, tiny_datasets: Callable[[str], Path]) -> None:
     compare(made.on_one_thread(made.data, tiny_datasets(name)), "data", name, DIGITS)
 

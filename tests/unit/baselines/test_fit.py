@@ -276,7 +276,10 @@ def test_stages_end_with_the_weights_that_they_were_judged_by(tmp_path: Path, mo
     assert seen == [True]
 
 
-@pytest.mark.parametrize(("name", "n", "tolerance"), [("geps", 24, 0.05), ("mpp", 90, 0.15), ("fno", 30, 0.01)])
+@pytest.mark.parametrize(
+    ("name", "n", "tolerance"),
+    [("geps", 24, 0.05), pytest.param("mpp", 90, 0.15, marks=pytest.mark.slow), ("fno", 30, 0.01)],
+)
 def test_operations_are_those_of_a_whole_training(name: str, n: int, tolerance: float, tmp_path: Path) -> None:
     """Rollouts of GEPS grow while it trains, and windows of MPP have all lengths: four steps tell, no single one."""
     stage = last_stage(name)

@@ -38,7 +38,7 @@ def rows_of(system: System, split: str, rows: list[int]) -> tuple[Tensor, Tensor
     return u0, xi, system.solve(u0, xi).as_subclass(Tensor)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "heterns")) for n in SMALL])
 def test_stepped_systems_tell_it_by_parameter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vorticity, "SPECTRAL_GRID", 96)
     system = systems.get(name, **SMALL[name])

@@ -124,7 +124,7 @@ def _gradients(variant: str, device: torch.device, should_record: bool, precisio
 ON_GPU = [(precision, "cuda", flag) for precision in ("fp32", "bf16") for flag in (False, True)]
 
 
-@pytest.mark.parametrize("variant", ["physics", "geo", "vanilla"])
+@pytest.mark.parametrize("variant", ["physics", "geo", pytest.param("vanilla", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("precision", "device", "should_record"),
     [("bf16", "cpu", False), *(pytest.param(*case, marks=needs_cuda) for case in ON_GPU)],

@@ -60,7 +60,7 @@ def rising(share: float) -> float:
 
 # ---- in memory, the clock decides --------------------------------------------------------------------------------
 @pytest.mark.usefixtures("own_clock")
-@pytest.mark.parametrize("pace", [0.5, 0.8, 1.0, 1.25, 2.0])
+@pytest.mark.parametrize("pace", [0.5, *(pytest.param(p, marks=pytest.mark.slow) for p in (0.8, 1.0, 1.25)), 2.0])
 @pytest.mark.parametrize("costs", [lambda share: 1.0, rising], ids=["even", "rising"])
 @pytest.mark.parametrize("keep", ["memory", "trial"])
 def test_seconds_are_kept(
