@@ -101,6 +101,13 @@ def pick_device(wish: str | torch.device = "auto") -> torch.device:
     return torch.device("cuda", index)
 
 
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether the device has instructions for products of bfloat16; without them they are slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
 def device_names() -> list[str]:
     """Names that `pick_device` accepts on this machine."""
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pdejepa.method.latents import Latents
+from pdejepa.method.latents import Kept, Latents, latents_of
 from pdejepa.method.losses import angle_error, loss_anchor, loss_dyn, loss_geo, turning_angle
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.run_config import RunConfig
@@ -38,8 +38,14 @@ class Align(MethodStage):
 
     @cached_property
     def z(self) -> dict[str, Latents]:
-        """Frame-wise features of both splits; made when they are first needed."""
-        return self.latents(self.model.encoder.frames)
+        """Frame-wise features of both splits; made when they are first needed.
+
+        A short stage, which sees less than half of train, encodes what it sees.
+        """
+        if 2 * self.settings.budget.steps * self.settings.batch < self.data.n("train") and self.settings.budget.steps:
+            kept: Kept = {}
+            return latents_of("z", self.model, self.data, None, kept)
+        return self.latents("z")
 
     def trained(self) -> dict[str, nn.Module]:
         assert self.model.projector is not None

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pdejepa.core.device import device_name, pick_device, rank_and_world
+from pdejepa.core.device import device_name, multiplies_bfloat16, pick_device, rank_and_world
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.core.files import write_json
 from pdejepa.core.run_folder import STAGES
@@ -27,6 +27,7 @@ from pdejepa.method.align import Align
 from pdejepa.method.decode import Decode, Reconstruct
 from pdejepa.method.dynamics import Dynamics
 from pdejepa.method.fitting import fit_latents, needs_fitting
+from pdejepa.method.latents import Kept, storage
 from pdejepa.method.load_data import load_data
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.polish import Polish
@@ -44,9 +45,6 @@ from pdejepa.training.training_data import TrainingData
 BUILD: dict[str, type[MethodStage]] = {
     stage.name: stage for stage in (Pretrain, Align, Dynamics, Decode, Polish, Reconstruct)
 }
-
-# About how long a step takes, in steps of stage 3; measured with the tiny recipes of Combined and Gray-Scott.
-STEP_COST = {"pretrain": 2.5, "align": 1.8, "polish": 8.0}
 
 
 @dataclass
@@ -90,9 +88,17 @@ def train_stages(
     try:
         place = Place(device, rank, world)
         say = say if rank == 0 else silent
+        config = settled(config, device)
         return _Run(config, Path(out), place, say, after_stage, restart, data, keep).run()
     finally:
         end_group()
+
+
+def settled(config: RunConfig, device: torch.device) -> RunConfig:
+    """The configuration with the precision that `auto` means on this device."""
+    if config.precision != "auto":
+        return config
+    return dataclasses.replace(config, precision="bf16" if multiplies_bfloat16(device) else "fp32")
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class _Run:
     restart: str
     data: TrainingData | None
     keep: Keep
+    kept: Kept = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -148,9 +155,12 @@ class _Run:
 
     def _stage(self, name: str, data: TrainingData, trained: Trained) -> None:
         if needs_fitting(trained.model) and name not in ("pretrain", "align"):
-            fit_latents(trained.model, data, self.out, trained.lineage_of(("pretrain", "align")), self.place.rank == 0)
+            lineage, is_writer = trained.lineage_of(("pretrain", "align")), self.place.rank == 0
+            dtype = storage(self.config.latents)
+            fit_latents(trained.model, data, self.out, lineage, is_writer, dtype, self.kept)
         with _seeded(self.config.seed, name):
             stage = BUILD[name](self.config, data, trained.model, self.place)
+        stage.kept = self.kept
         if self.device.type == "cuda" and self.config.compile and self.config.precision == "bf16":
             compile_blocks(stage)
         upstream = {"data": data.hash, **trained.lineage_of(NEEDS[name])}
@@ -159,7 +169,7 @@ class _Run:
             seed=self.config.seed,
             rank=self.place.rank,
             world=self.place.world,
-            precision=self.config.precision,
+            precision=self.config.precision,  # type: ignore[arg-type]  # settled: see `settled`
             record=self.config.record,
             keep=self.keep,
             upstream=upstream,
@@ -203,9 +213,9 @@ def _seeded(seed: int, what: str) -> Iterator[None]:
 def with_seconds(config: RunConfig, seconds: float) -> RunConfig:
     """The same training within a total budget, shared among the stages as their own budgets in seconds are.
 
-    Without any seconds there, operations are the measure, or steps by what they cost.  Of a mixture, stages without
-    it count as average ones.  With fewer seconds than its own, a training also prepares less: stage 4 rolls out a
-    smaller share of train.
+    Without any seconds there the recipe's shares are the measure, or operations, or steps.  Of a mixture, stages
+    without it count as average ones.  With fewer seconds than its own, a training also prepares less: stage 4 rolls
+    out a smaller share of train.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be positive, got {seconds:g}.")
@@ -214,9 +224,9 @@ def with_seconds(config: RunConfig, seconds: float) -> RunConfig:
     parts = {name: budget.seconds for name, budget in budgets.items()}
     is_timed = any(parts.values())
     if not is_timed:
-        parts = {name: budget.flops for name, budget in budgets.items()}
+        parts = {name: config.shares.get(name, budget.flops) for name, budget in budgets.items()}
     if not any(parts.values()):
-        parts = {name: STEP_COST.get(name, 1.0) * budget.steps for name, budget in budgets.items()}
+        parts = {name: float(budget.steps) for name, budget in budgets.items()}
     known = [part for part in parts.values() if part > 0]
     usual = sum(known) / len(known) if known else 1.0
     total = sum(part or usual for part in parts.values())

@@ -45,7 +45,7 @@ class Dynamics(MethodStage):
     @cached_property
     def q(self) -> dict[str, Latents]:
         """Latents of both splits; made when they are first needed."""
-        return self.latents(self.model.encode)
+        return self.latents("q")
 
     @cached_property
     def changes(self) -> Tensor:

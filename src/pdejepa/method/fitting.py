@@ -17,6 +17,7 @@ import torch
 
 from pdejepa.core.device import tf32
 from pdejepa.core.files import write_json
+from pdejepa.method.latents import Kept, Latents, latents_of
 from pdejepa.method.run_settings import read_json
 from pdejepa.models.condition import Statistics
 from pdejepa.models.surrogate import Surrogate
@@ -30,8 +31,19 @@ def needs_fitting(model: Surrogate) -> bool:
     return model.variant == "vanilla" or model.is_second_order
 
 
-def fit_latents(model: Surrogate, data: TrainingData, folder: Path, lineage: dict[str, str], is_writer: bool) -> None:
-    """Complete the statistics of the model, from the run folder if they were fitted on the same stages before."""
+def fit_latents(
+    model: Surrogate,
+    data: TrainingData,
+    folder: Path,
+    lineage: dict[str, str],
+    is_writer: bool,
+    dtype: torch.dtype | None,
+    kept: Kept,
+) -> None:
+    """Complete the statistics of the model, from the run folder if they were fitted on the same stages before.
+
+    dtype, kept: of the latents that later stages share, see `latents_of`.
+    """
     path = folder / FILE
     known: dict[str, Any] = read_json(path) if path.exists() else {}
     if known.get("lineage") == lineage:
@@ -41,7 +53,8 @@ def fit_latents(model: Surrogate, data: TrainingData, folder: Path, lineage: dic
         fitted = _standardised(model, data) if model.variant == "vanilla" else model.statistics
         model.set_statistics(fitted)
         if model.is_second_order:
-            model.set_statistics(dataclasses.replace(fitted, velocity_scale=_velocity_scale(model, data)))
+            q = latents_of("q", model, data, dtype, kept)["train"]
+            model.set_statistics(dataclasses.replace(fitted, velocity_scale=_velocity_scale(q)))
     if is_writer:
         write_json(path, {"lineage": lineage, "statistics": model.statistics.to_dict()})
 
@@ -57,10 +70,9 @@ def _standardised(model: Surrogate, data: TrainingData) -> Statistics:
     return dataclasses.replace(model.statistics, latent_mean=tuple(mean.tolist()), latent_std=tuple(std.tolist()))
 
 
-def _velocity_scale(model: Surrogate, data: TrainingData) -> float:
-    fields = data.fields["train"]
-    total, n = torch.zeros((), dtype=torch.float64, device=fields.device), 0
-    for part in in_pieces(len(fields), 64):
-        change = model.encode(fields[part]).diff(dim=1)
+def _velocity_scale(q: Latents) -> float:
+    total, n = torch.zeros((), dtype=torch.float64, device=q.fields.device), 0
+    for part in in_pieces(len(q.fields), 64):
+        change = q.take(torch.arange(part.start, part.stop, device=q.fields.device)).diff(dim=1)
         total, n = total + change.double().square().sum(), n + change.numel()
     return float((total / n).sqrt())

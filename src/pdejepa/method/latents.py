@@ -1,21 +1,30 @@
 """Latents of a whole split: computed once and kept on the device, or made from the fields whenever they are needed.
 
+The encoder is frozen after stage 1 and the projector after stage 2, so one `Kept` serves all later stages of a run.
+
 Letters: n trajectories, T frames, N tokens, D width, B samples, K frames of a sample.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.device import tf32, without_new_code
+from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces
 from pdejepa.training.interrupts import stop_if_asked
+from pdejepa.training.training_data import TrainingData
 
-PIECE = 4_000_000  # field values encoded at once
+PIECE = {"cpu": 20_000, "cuda": 4_000_000}  # field values encoded at once: on a CPU what fits its cache
 Encode = Callable[[Tensor], Tensor]  # fields (B,T,C,*grid) -> latents (B,T,N,D)
+
+
+Name = Literal["z", "q"]  # before and after the projector
+Kept = dict[Name, dict[str, "Latents"]]  # of every split; what the stages of one run share
 
 
 class Latents:
@@ -44,10 +53,35 @@ class Latents:
         return (total / n).float()
 
 
+def latents_of(
+    name: Name, model: Surrogate, data: TrainingData, dtype: torch.dtype | None, kept: Kept
+) -> dict[str, Latents]:
+    """Latents of train and valid by the frozen encoder (z), or encoder and projector (q); made once and kept."""
+    if name not in kept:
+        z = kept.pop("z", {})
+        encode = model.encoder.frames if name == "z" else model.encode
+        own = [split for split in ("train", "valid") if split in data.fields]  # a comparison has more
+        kept[name] = {split: _made(data.fields[split], encode, dtype, z.get(split), model) for split in own}
+    return kept[name]
+
+
+def _made(fields: Tensor, encode: Encode, dtype: torch.dtype | None, z: Latents | None, model: Surrogate) -> Latents:
+    """q takes the place of z where z is known exactly: projecting costs a small part of encoding."""
+    if z is None or z.values is None or z.values.dtype != torch.float32:
+        return Latents(fields, encode, dtype)
+    found = Latents(fields, encode, None)
+    found.encode, found.values = None, z.values
+    with torch.no_grad():
+        for part in in_pieces(len(fields), max(1, PIECE[fields.device.type] // fields[0].numel())):
+            stop_if_asked()
+            z.values[part] = _encoded(model.project, z.values[part])
+    return found
+
+
 @torch.no_grad()
 def _all(fields: Tensor, encode: Encode, dtype: torch.dtype, piece: int) -> Tensor:
     """Latents (n,T,N,D) of all trajectories."""
-    parts = in_pieces(len(fields), piece or max(1, PIECE // fields[0].numel()))
+    parts = in_pieces(len(fields), piece or max(1, PIECE[fields.device.type] // fields[0].numel()))
     with without_new_code(fields.device):
         first = _encoded(encode, fields[parts[0]])
         values = first.new_empty((len(fields), *first.shape[1:]), dtype=dtype)

@@ -92,6 +92,13 @@ def loss_dec(u_hat: Tensor, u: Tensor) -> Tensor:
     return relative_error(u_hat, u).mean()
 
 
+# ---- polish ------------------------------------------------------------------------------------------------------
+def loss_rollout(q_hat: Tensor, q: Tensor) -> Tensor:
+    """|q_hat - q| / |q| of whole trajectories (B,K,N,D), mean over rows."""
+    error, size = ((x.float()).flatten(1).norm(dim=1) for x in (q_hat - q, q))
+    return (error / size.clamp(min=EPS)).mean()
+
+
 # ---- measures, not losses ----------------------------------------------------------------------------------------
 @torch.no_grad()
 def turning_angle(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pdejepa.method.latents import Encode, Latents, storage
+from pdejepa.method.latents import Kept, Latents, Name, latents_of, storage
 from pdejepa.method.run_config import RunConfig
 from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
@@ -28,6 +28,7 @@ class MethodStage(Stage):
         super().__init__(getattr(config, self.name).training, data.n("train"))
         self.config, self.data, self.place = config, data, place
         self.model = model
+        self.kept: Kept = {}
         self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
 
     # ---- samples ---------------------------------------------------------------------------------------------
@@ -66,11 +67,9 @@ class MethodStage(Stage):
         """This rank's part of something drawn for the whole global batch."""
         return own_slice(drawn, self.place.rank, self.place.world)
 
-    def latents(self, encode: Encode) -> dict[str, Latents]:
+    def latents(self, name: Name) -> dict[str, Latents]:
         """Latents of both splits, kept or made on the fly as the configuration says."""
-        kind = storage(self.config.latents)
-        own = [split for split in ("train", "valid") if split in self.data.fields]  # a comparison has more
-        return {split: Latents(self.data.fields[split], encode, kind) for split in own}
+        return latents_of(name, self.model, self.data, storage(self.config.latents), self.kept)
 
     def forecast_error(self, u_hat: Tensor, u: Tensor) -> Tensor:
         """Relative error (B,C) of the forecast frames of normalised fields (B,T,C,*grid), in physical units."""

@@ -1,9 +1,10 @@
 """Polishing, our optional fifth stage: vector field and decoder learn together from fields.
 
-    L = mean over channels of |u_hat - u| / |u|,  u_hat = Dec(rollout of K frames from a true q_s)
+    L = mean over channels of |u_hat - u| / |u| + w_anchor |q_hat - q| / |q|,  u_hat = Dec(rollout of K frames from q_s)
 
 K grows from `first` to `last` over the stage, by doubling, so that late steps see the errors of long forecasts; each
-length has an equal share of the steps (of the seconds, where the clock decides: see `training.timing`).  The encoder
+length has an equal share of the steps (of the seconds, where the clock decides: see `training.timing`).  The anchor
+keeps latents those of the encoder, from which other analyses and longer forecasts start.  The encoder
 and the projector stay frozen; the start s is drawn at random, and is frame 0 whenever K takes the whole trajectory.
 Letters: B trajectories, K frames, N tokens, D width.
 """
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pdejepa.method.latents import Latents
-from pdejepa.method.losses import loss_dec
+from pdejepa.method.losses import loss_dec, loss_rollout
 from pdejepa.method.method_stage import DECODED, MethodStage
 from pdejepa.method.run_config import RunConfig
 from pdejepa.models.condition import Drive
@@ -41,7 +42,7 @@ class Polish(MethodStage):
     @cached_property
     def q(self) -> dict[str, Latents]:
         """True latents of both splits; made when they are first needed."""
-        return self.latents(self.model.encode)
+        return self.latents("q")
 
     def trained(self) -> dict[str, nn.Module]:
         parts = {"field": self.model.field, "decoder": self.model.decoder}
@@ -53,7 +54,7 @@ class Polish(MethodStage):
         """New frames of a rollout at this step."""
         longest = self.data.n_frames - self.observed
         last = min(self.options.last or longest, longest)
-        lengths = [min(self.options.first, last)]
+        lengths = [min(self.options.first or last, last)]
         while lengths[-1] < last:
             lengths.append(min(2 * lengths[-1], last))
         return lengths[step * len(lengths) // n_steps]
@@ -61,14 +62,20 @@ class Polish(MethodStage):
     def batch(self, step: int, n_steps: int) -> Batch:
         rows = self.rows(step)
         frames = self._frames(step, self.length(step, n_steps))  # (B,observed+K)
-        q = self.q["train"].take(rows, frames[:, : self.observed])
+        wanted = frames if self.options.anchor_weight else frames[:, : self.observed]
+        q = self.q["train"].take(rows, wanted)
         u, xi = self.data.fields["train"][rows[:, None], frames], self.data.xi["train"][rows]
         return {"q": q, "u": u, "xi": xi, "start": frames[:, 0].float()}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        n_new = batch["u"].shape[1] - self.observed
-        q_hat = self._rollout(batch["q"], self.model.drive(batch["xi"]), batch["start"], n_new)
-        return {"loss": loss_dec(self.model.decode(q_hat), batch["u"])}
+        q, n_new = batch["q"], batch["u"].shape[1] - self.observed
+        q_hat = self._rollout(q[:, : self.observed], self.model.drive(batch["xi"]), batch["start"], n_new)
+        loss = loss_dec(self.model.decode(q_hat), batch["u"])
+        if not self.options.anchor_weight:
+            return {"loss": loss}
+        fields, anchor = loss.detach(), loss_rollout(q_hat[:, self.observed :], q[:, self.observed :])
+        loss = loss + self.options.anchor_weight * anchor
+        return {"loss": loss, "loss_fields": fields, "loss_anchor": anchor.detach()}
 
     def _frames(self, step: int, n_new: int) -> Tensor:
         """Frame numbers of every row; start-up heads know frame 0 only, so they always begin there."""
@@ -86,16 +93,17 @@ class Polish(MethodStage):
             return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
         state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
         s, frames = start + self.observed - 1, [q]
+        if not self.options.recompute:
+            new = self.model.advance(state, s, drive, n_new)
+            return torch.cat((q, new[..., : q.shape[-1]]), 1)
         for k in range(n_new):
             state = self._next(state, s + k, drive)
             frames.append(state[:, None, :, : q.shape[-1]])  # (B,1,N,D)
         return torch.cat(frames, 1)
 
     def _next(self, state: Tensor, s: Tensor, drive: Drive) -> Tensor:
-        """The state one frame later."""
+        """The state one frame later, computed again in the backward pass."""
         step = lambda y: self.model.advance(y, s, drive, 1)[:, 0]  # noqa: E731
-        if not self.options.recompute:
-            return step(state)
         result: Tensor = checkpoint(step, state, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn
         return result
 

@@ -141,6 +141,7 @@ class DecodeConfig:
 class PolishConfig:
     """Vector field and decoder together, through rollouts of `first` frames that grow to `last` (0: all).
 
+    anchor_weight: of the relative error of the rolled-out latents, beside that of the fields
     recompute: compute each frame again in the backward pass, which saves memory and costs a third more time
     """
 
@@ -148,10 +149,13 @@ class PolishConfig:
     first: int = 2
     last: int = 0
     recompute: bool = False
+    anchor_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.first < 2 or self.last < 0:
-            raise ConfigError(f"first must be 2 or more and last 0 (all) or more, got {self.first} and {self.last}")
+        if self.first < 0 or self.first == 1 or self.last < 0:
+            raise ConfigError(f"first and last must be 0 (all), or 2 or more, got {self.first} and {self.last}")
+        if not self.anchor_weight >= 0:
+            raise ConfigError(f"anchor_weight must be 0 or more, got {self.anchor_weight}")
 
 
 @dataclass(frozen=True)
@@ -172,11 +176,12 @@ class RunConfig:
     history: int = 1
     size: Literal["tiny", "small", "paper"] = "paper"
     counts: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)  # of a total in seconds, where budgets are in steps
     switches: dict[str, Switch] = field(default_factory=dict)
     amplitude: Literal["as_is", "unit"] = "as_is"  # unit: trajectories rescaled to rms 1; see `models.amplitude`
     data: str = ""
     device: str = "auto"
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"  # auto: bf16 where the device multiplies it fast
     compile: bool = True  # on a GPU, in bf16: compiled by PyTorch 2.11, float32 had wrong gradients with 65 tokens
     record: bool = True  # replay whole steps on one GPU; see `training.cuda_graph`
     latents: Literal["float32", "bfloat16", "on_the_fly"] = "float32"

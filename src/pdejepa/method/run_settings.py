@@ -31,7 +31,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "reconstruct": ("pretrain", "align"),
 }
 # What may differ between two tries of one run without changing its meaning.
-FREE = ("stages", "device", "compile", "record", "precision")
+FREE = ("stages", "device", "compile", "record", "precision", "shares")
 OWNERS = {
     "model.field.coordinate": "align",
     "model.projector": "align",
@@ -57,9 +57,7 @@ def check_settings(out: Path, config: RunConfig, say: Callable[[str], object] = 
 
 def remember(out: Path, config: RunConfig) -> None:
     """Store the configuration, once nothing stands in the way of the training."""
-    write_json(
-        out / "config.json", {"pdejepa": __version__, "torch": torch.__version__, "train": to_dict(config)}
-    )
+    write_json(out / "config.json", {"pdejepa": __version__, "torch": torch.__version__, "train": to_dict(config)})
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pdejepa.models.rope import rotate
 
 INIT_STD = 0.02
+SHORT = 512  # tokens; longer rows of scores leave the cache
 RECOMPILE_LIMIT = 64  # one per sequence length, precision and network; past it code runs uncompiled
 
 
@@ -38,8 +39,22 @@ class Attention(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B,H,n,d) each
         if cos is not None and sin is not None:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B,H,n,d)
+        y = attend(q, k, v, mask)  # (B,H,n,d)
         return self.out(y.transpose(1, 2).reshape(B, n, width))  # (B,n,width)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v of (B,H,n,d) each.
+
+    On a CPU in bfloat16 the backward pass of PyTorch's fused attention takes up to 15 times as long as these products.
+    """
+    is_short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] <= SHORT
+    if not is_short:
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5  # (B,H,n,n)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(-1).to(v.dtype) @ v
 
 
 class Mlp(nn.Module):
@@ -92,6 +107,13 @@ class Trunk(nn.Module):
             if number in levels:
                 kept.append(x)
         return kept if levels else x
+
+
+def in_float32(module: nn.Module, x: Tensor) -> Tensor:
+    """The module of x without autocast: parameters of an equation lose too much in eight bits."""
+    with torch.autocast(x.device.type, enabled=False):
+        result: Tensor = module(x.float())
+    return result
 
 
 def init_weights(module: nn.Module) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import DataError
-from pdejepa.models.blocks import Trunk, init_weights
+from pdejepa.models.blocks import Trunk, in_float32, init_weights
 from pdejepa.models.encoder import EncoderConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.rope import Rotary, token_axes
@@ -65,7 +65,7 @@ class CausalPredictor(nn.Module):
             raise DataError(f"The causal predictor was built for {self.n_frames} frames or fewer; got {T}.")
         if condition.ndim == 2:
             condition = condition[:, None].expand(-1, T, -1)  # (B,T,P)
-        first = self.embed_condition(condition)[:, :, None]  # (B,T,1,width)
+        first = in_float32(self.embed_condition, condition)[:, :, None]  # (B,T,1,width)
         x = torch.cat((first, self.embed(q)), dim=2).flatten(1, 2)  # (B,n,width)
         n = T * (N + 1)
         cos, sin = self.rotary(self.places[None, :n])

@@ -84,7 +84,7 @@ class Decoder(nn.Module):
             n_points = patches.patch**patches.ndim if self.has_whole_patches else 1
             self.to_map = nn.Sequential(nn.LayerNorm(width, eps=EPS), nn.Linear(width, config.widths[0] * n_points))
             layers = _residual_layers(config, padding, axes)
-        self.layers = nn.Sequential(*layers, Conv3(config.widths[-1], n_channels, padding, axes))
+        self.layers = nn.Sequential(*layers, ReadOut(config.widths[-1], n_channels, padding, axes))
         self.largest_map = max(config.widths[-2:]) * math.prod(n + 2 for n in patches.grid)  # values per row
         if config.style != "plain":
             init_weights(self)
@@ -124,6 +124,14 @@ class Conv3(nn.Conv2d):
             for axis in self.axes:
                 x = extend(x, axis, self.edges)
         return super().forward(x)
+
+
+class ReadOut(Conv3):
+    """The last convolution, in float32 also where autocast runs: eight bits of a field are an error of .2 %."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x.float())
 
 
 class Upsample(nn.Module):

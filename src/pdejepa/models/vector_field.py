@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pdejepa.models.blocks import Trunk, init_weights
+from pdejepa.models.blocks import Trunk, in_float32, init_weights
 from pdejepa.models.condition import Drive
 from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.forcing import ForcingResponse
@@ -51,7 +51,6 @@ class _Backbone(nn.Module):
             x = torch.cat((extra, x), 1)  # (B,n+N,w)
             cos, sin = _without_place(cos, sin, extra.shape[1])
         return self.trunk(x, cos, sin)
-
 
     def places_of_tokens(self) -> tuple[Tensor | None, Tensor | None]:
         """Rotary tables (1,1,N,d/2), or two None if positions are added to the tokens."""
@@ -110,7 +109,7 @@ class Film(nn.Module):
         self.head = nn.Sequential(nn.Linear(width, out), nn.GELU(), nn.Linear(out, out))
 
     def forward(self, h: Tensor, r: Tensor) -> Tensor:
-        gamma, beta = self.condition(r)[:, None].chunk(2, -1)  # (B,1,w) each
+        gamma, beta = in_float32(self.condition, r)[:, None].chunk(2, -1)  # (B,1,w) each
         return self.head(self.norm(h) * (1 + gamma) + beta)  # (B,N,D)
 
     def start_at_zero(self) -> None:
@@ -189,7 +188,7 @@ class ConditionalField(nn.Module):
         added = None
         if self.forced is not None and drive.forcing is not None:
             added = self.forced(drive.forcing(s))  # (B,N,w)
-        token = self.condition(drive.r)[:, None]  # (B,1,w)
+        token = in_float32(self.condition, drive.r)[:, None]  # (B,1,w)
         return self.head(self.backbone(state, added, token)[:, 1:]).float()  # (B,N,D)
 
 

@@ -29,6 +29,7 @@ from pdejepa.core.progress import LINE_EVERY_S, Progress, progress
 from pdejepa.core.text import human_bytes
 from pdejepa.core.weights import first_not_finite, gather, restore
 from pdejepa.training import timing
+from pdejepa.training.average import with_averages
 from pdejepa.training.checkpoint import BEST, StageFolder
 from pdejepa.training.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
 from pdejepa.training.guard import Jumps, describe_trajectories
@@ -187,7 +188,7 @@ class _Training:
         state = {"stage": self.stage.name, "best": self.best.to_plain() if self.best else None}
         self.store.save(self.done, weights, optimiser, state)
         if is_better:
-            self.store.save_best(self.done, weights, state)
+            self.store.save_best(self.done, with_averages(weights, optimiser), state)
         self.saved_at = timing.clock()
 
     def _refuse_bad_step(self, batch: Batch | None = None) -> None:
@@ -284,6 +285,8 @@ class _Training:
         best = self.best if self.settings.select == "best" else None
         if best is not None:
             restore(self.stage.saved(), self.store.read(BEST).weights, f"{self.stage.name}/{BEST}")
+        elif self.learner.optimiser.average is not None:
+            self.learner.optimiser.average.take_place()
         round_all(self.learner.rounded())
         write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
         return self.n_steps

@@ -25,7 +25,7 @@ EPS = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """For 2-D parameters only; the others belong to another optimiser."""
+    """For matrices, and kernels seen as matrices (out, all else); the others belong to another optimiser."""
 
     def __init__(
         self, params: Iterable[nn.Parameter], lr: float, weight_decay: float = 0.0, momentum: float = 0.95
@@ -43,10 +43,11 @@ class Muon(torch.optim.Optimizer):
         buffers = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in params]
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
         nesterov = torch._foreach_lerp(gradients, buffers, momentum)
-        turned = orthogonalised(torch.stack(nesterov)).to(params[0].dtype)  # (K,r,c)
+        stacked = torch.stack(nesterov).flatten(2)  # (K,r,c)
+        turned = orthogonalised(stacked).to(params[0].dtype)
         torch._foreach_mul_(params, 1 - lr * weight_decay)
-        factor = 0.2 * math.sqrt(max(params[0].shape))
-        torch._foreach_add_(params, turned.unbind(0), alpha=-lr * factor)
+        factor = 0.2 * math.sqrt(max(stacked.shape[1:]))
+        torch._foreach_add_(params, turned.view(-1, *params[0].shape).unbind(0), alpha=-lr * factor)
 
 
 def by_shape(params: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:

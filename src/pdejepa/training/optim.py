@@ -1,6 +1,7 @@
 """AdamW, Adam, Adan, or Muon for matrices and AdamW for the rest, with a state that is a table of named tensors.
 
     name of an entry   PARAMETER/KEY, for example `field.blocks.0.norm1.weight/exp_avg`
+                       PARAMETER/average for the moving average of its values, where one is kept (see `average`)
                        adan/KEY for the numbers that Adan keeps for all parameters together
 
 The state exists from the start (all zeros, as the optimisers themselves would begin), so that its names never depend
@@ -16,16 +17,22 @@ from torch import Tensor, nn
 
 from pdejepa.core.weights import check_match
 from pdejepa.training.adan import Adan, adan_groups
+from pdejepa.training.average import Average
 from pdejepa.training.muon import Muon
 from pdejepa.training.settings import OptimiserConfig
+
+# Parts that are no map from features to features: embeddings of fields and parameters, mask tokens, output heads.
+OUTER = {"embed", "embed_condition", "condition", "mask_token", "mask_tokens", "head", "C_head", "D_heads"}
 
 
 class Optimiser:
     """One or two optimisers that move as one."""
 
-    def __init__(self, parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> None:
+    def __init__(self, parameters: dict[str, nn.Parameter], config: OptimiserConfig, window: float = 0.0) -> None:
+        """`window`: share of the steps over which values are averaged; 0: no average is kept."""
         self.parameters = parameters
-        matrices = {name: p for name, p in parameters.items() if config.kind == "muon" and p.ndim == 2}
+        self.average = Average(parameters, window) if window else None
+        matrices = {name: p for name, p in parameters.items() if _is_for_muon(name, p, config)}
         others = {name: p for name, p in parameters.items() if name not in matrices}
         self._parts: list[torch.optim.Optimizer] = []
         if matrices:
@@ -74,7 +81,8 @@ class Optimiser:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by name; the tensors themselves, not copies."""
-        return {f"{name}/{key}": value for name, state in self._state.items() for key, value in state.items()}
+        own = {f"{name}/{key}": value for name, state in self._state.items() for key, value in state.items()}
+        return own if self.average is None else {**own, **self.average.tensors()}
 
     def load(self, tensors: Mapping[str, Tensor], source: str = "The optimiser state") -> None:
         """Copy a state whose names, shapes and types must be exactly ours."""
@@ -84,7 +92,17 @@ class Optimiser:
             value.copy_(tensors[name])
 
 
-def build_optimiser(modules: Mapping[str, nn.Module], config: OptimiserConfig) -> Optimiser:
+def _is_for_muon(name: str, p: nn.Parameter, config: OptimiserConfig) -> bool:
+    """Matrices, or by `muon_on` fewer (hidden) or more (kernels) of the parameters."""
+    if config.kind != "muon":
+        return False
+    if config.muon_on == "kernels":
+        return p.ndim in (2, 4) and min(p.shape[0], p[0].numel()) > 1
+    is_outer = any(part in OUTER for part in name.split("."))
+    return p.ndim == 2 and not (config.muon_on == "hidden" and is_outer)
+
+
+def build_optimiser(modules: Mapping[str, nn.Module], config: OptimiserConfig, window: float = 0.0) -> Optimiser:
     """The optimiser of all parameters of `modules`; one that is shared by two modules counts once."""
     parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
@@ -95,7 +113,7 @@ def build_optimiser(modules: Mapping[str, nn.Module], config: OptimiserConfig) -
                 parameters[f"{prefix}.{name}"] = p
     if not parameters:
         raise RuntimeError("a stage must train at least one parameter")
-    return Optimiser(parameters, config)
+    return Optimiser(parameters, config, window)
 
 
 def _adamw(parameters: dict[str, nn.Parameter], config: OptimiserConfig) -> torch.optim.Optimizer:

@@ -17,6 +17,7 @@ from torch import nn
 
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.weights import gather
+from pdejepa.training.average import with_averages
 from pdejepa.training.checkpoint import BEST, Snapshot, StageFolder, step_name
 from pdejepa.training.distributed import ask_rank_zero
 from pdejepa.training.metrics_log import cut_metrics
@@ -80,7 +81,7 @@ def rewind(stage: Stage, store: StageFolder, snapshot: Snapshot | None) -> Best 
     if best is None or _is_there(store, best):
         return best
     if best.step == step:
-        store.save_best(step, snapshot.weights, snapshot.state)
+        store.save_best(step, with_averages(snapshot.weights, snapshot.optimiser), snapshot.state)
         return best
     store.say(f"{stage.name}: the best weights so far, of step {best.step:,}, are lost; later ones will be kept.")
     return None

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from pdejepa.core.errors import ConfigError
 
 OptimiserKind = Literal["adamw", "adam", "muon", "adan"]
+MuonShare = Literal["matrices", "hidden", "kernels"]
 ScheduleKind = Literal["wsd", "cosine", "constant"]
 Selection = Literal["best", "last"]
 
@@ -52,6 +53,8 @@ class OptimiserConfig:
     """AdamW, Adam with the decay inside the gradient, Muon for the matrices and AdamW for everything else, or Adan.
 
     factors: part -> factor of its learning rate, for the parts that a stage trains by name.
+    muon_on: Muon takes all matrices, only hidden ones (not embeddings, mask tokens and output heads), or matrices and
+    kernels of convolutions, flattened to one row per output channel.
     Adan finds its own step size: `lr` is a factor of it, best left at 1, and `betas` are those of its paper.
     """
 
@@ -62,12 +65,15 @@ class OptimiserConfig:
     decay_all: bool = False  # True: biases and one-dimensional tensors decay too
     clip: float = 1.0  # largest global norm of the gradient; 0: no clipping
     muon_lr: float = 1e-3
+    muon_on: MuonShare = "matrices"
     factors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problems = []
         if self.kind not in ("adamw", "adam", "muon", "adan"):
             problems.append(f"optimiser.kind must be adamw, adam, muon or adan, got {self.kind!r}")
+        if self.muon_on not in get_args(MuonShare):
+            problems.append(f"optimiser.muon_on must be matrices, hidden or kernels, got {self.muon_on!r}")
         if self.kind == "adan" and self.factors:
             problems.append("optimiser.factors must be empty with adan, which has one step size for all parts")
         problems += [f"optimiser.factors.{n} must be above 0, got {f}" for n, f in self.factors.items() if not f > 0]
@@ -119,6 +125,7 @@ class StageTraining:
     keep: int = 2  # checkpoints kept
     select: Selection = "best"
     rounds: bool = False  # in bf16: judged and finished with the rounded weights that its products saw (see `rounding`)
+    average: float = 0.0  # share of the steps over which weights are averaged to be judged and kept; see `average`
 
     def __post_init__(self) -> None:
         problems = []
@@ -130,6 +137,8 @@ class StageTraining:
                 problems.append(f"{name} must be 0 or more, got {getattr(self, name)}")
         if not self.save_seconds > 0:
             problems.append(f"save_seconds must be above 0, got {self.save_seconds}")
+        if not 0 <= self.average <= 1:
+            problems.append(f"average must be a share of the steps from 0 to 1, got {self.average}")
         if self.select not in ("best", "last"):
             problems.append(f"select must be best or last, got {self.select!r}")
         if self.select == "best" and self.n_scores == 0:

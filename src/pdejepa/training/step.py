@@ -46,7 +46,7 @@ class Learner:
         self._seen: list[Tensor] | None = None
 
     def _renew(self) -> None:
-        self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser)
+        self.optimiser = build_optimiser(self.stage.trained(), self.settings.optimiser, self.settings.average)
         self.guard = FiniteGuard(list(self.optimiser.parameters), self.context.device)
 
     def _gradients(self, records: bool = True) -> Gradients:
@@ -55,9 +55,7 @@ class Learner:
         return Gradients(self.model, list(self.optimiser.parameters.values()), self._autocast, should_record)
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.context.device.type, dtype=torch.bfloat16, enabled=self.context.precision == "bf16"
-        )
+        return torch.autocast(self.context.device.type, dtype=torch.bfloat16, enabled=self.context.precision == "bf16")
 
     def join_ranks(self) -> None:
         """Average gradients over the ranks from now on, if there are several."""
@@ -79,6 +77,8 @@ class Learner:
             self._refuse(batch)
         clip_gradients(gradients, norm, self.settings.optimiser.clip)
         self.optimiser.step()
+        if self.optimiser.average is not None:
+            self.optimiser.average.update(step, n_steps)
         with torch.no_grad():
             self.stage.after_update(step, n_steps)
         return {**metrics, "loss": loss, "gradient_norm": norm}
@@ -93,8 +93,13 @@ class Learner:
     def score(self) -> dict[str, float]:
         """In float32, as forecasts are judged, if with the fast products of a GPU."""
         device = self.context.device
-        with torch.no_grad(), tf32(device), without_new_code(device), rounded(self.rounded()):
+        with torch.no_grad(), tf32(device), without_new_code(device), self.averaged(), rounded(self.rounded()):
             return self.stage.score()
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the trained weights are their moving averages, if any are kept."""
+        average = self.optimiser.average
+        return contextlib.nullcontext() if average is None else average.in_place()
 
     def rounded(self) -> list[Tensor]:
         """The trained parameters that are judged and finished as products in bfloat16 see them (`rounds`)."""

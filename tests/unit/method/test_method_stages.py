@@ -289,7 +289,7 @@ def test_polishing_lengthens_its_rollouts() -> None:
 
 def test_vanilla_standardises_the_latents(tmp_path: Path) -> None:
     config, data, model = small_training("advection", "variant=vanilla")
-    fit_latents(model, data, tmp_path, {"pretrain": "a"}, is_writer=True)
+    fit_latents(model, data, tmp_path, {"pretrain": "a"}, True, torch.float32, {})
     stage = Dynamics(config, data, model, Place(CPU))
     q = stage.q["train"].take(torch.arange(8)).flatten(0, 2)
     assert stage.model.projector is None
@@ -299,15 +299,15 @@ def test_vanilla_standardises_the_latents(tmp_path: Path) -> None:
 
 def test_the_velocity_scale_is_the_rms_change_and_is_kept(tmp_path: Path) -> None:
     config, data, model = small_training("wave_b")
-    fit_latents(model, data, tmp_path, {"align": "a"}, is_writer=True)
+    fit_latents(model, data, tmp_path, {"align": "a"}, True, torch.float32, {})
     q = Dynamics(config, data, model, Place(CPU)).q["train"].take(torch.arange(8))
     rms = float(q.diff(dim=1).square().mean().sqrt())
     assert model.statistics.velocity_scale == pytest.approx(rms, rel=1e-4)
     assert model.field.velocity_scale == model.statistics.velocity_scale
     perturb(model.encoder)
-    fit_latents(model, data, tmp_path, {"align": "a"}, is_writer=True)
+    fit_latents(model, data, tmp_path, {"align": "a"}, True, torch.float32, {})
     assert model.statistics.velocity_scale == pytest.approx(rms, rel=1e-4)  # the same stages: read, not fitted again
-    fit_latents(model, data, tmp_path, {"align": "b"}, is_writer=True)
+    fit_latents(model, data, tmp_path, {"align": "b"}, True, torch.float32, {})
     assert model.statistics.velocity_scale != pytest.approx(rms, rel=1e-4)
 
 
@@ -379,7 +379,7 @@ def test_a_stop_is_noticed_between_pieces_of_a_split(
 
     encoded = latents._encoded
     monkeypatch.setattr(latents, "_encoded", slow)
-    monkeypatch.setattr(latents, "PIECE", 1)
+    monkeypatch.setattr(latents, "PIECE", {"cpu": 1})
     monkeypatch.setattr(method_stage, "TOKENS", 1)
     with pytest.raises(Interrupted, match=r"^Stopped before the first step"):
         run_stage(build(stage_class), tmp_path, Context(shown="nothing"))

@@ -11,6 +11,7 @@ from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, con
 
 if TYPE_CHECKING:
     from pdejepa.method.chain import Trained
+    from pdejepa.method.run_config import RunConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -23,8 +24,13 @@ def train(
     overrides: Overrides = None,
     out: Annotated[str | None, typer.Option("--out", metavar="RUN", help="Folder of the run.")] = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="tiny (a laptop), fast (minutes on a GPU) or paper.")
-    ] = "fast",
+        str | None,
+        typer.Option(
+            "--recipe",
+            help="tiny (a first look), laptop (half an hour on two cores), fast (minutes on a GPU) or paper. "
+            "Default: that of the run if it exists, else fast with a CUDA device and laptop without.",
+        ),
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="A data set; generated in memory if not given.")
     ] = None,
@@ -44,6 +50,7 @@ def train(
     restart: Annotated[
         str, typer.Option("--restart", metavar="STAGE", help="Forget this stage and those after it first.")
     ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Train here even if it takes very long.")] = False,
     config: ConfigFile = None,
     print_config: PrintConfig = False,
 ) -> None:
@@ -67,16 +74,50 @@ def train(
         "seed": seed,
         "device": device,
     }
-    defaults = recipes.get(system, recipe)
+    defaults = recipes.get(system, recipe or _usual_recipe(out, device))
     if seconds is not None:
         defaults = with_seconds(configure(RunConfig, config, (), options, defaults), seconds)
     settings = configure(RunConfig, config, overrides, options, defaults, print_config)
     if out is None:
         raise UsageError("Name a folder for the run: --out RUN.")
     _check_resume(resume, out)
+    _tell_cost(settings, out, yes)
     trained = run(settings, out, typer.echo, restart, started)
     if rank_and_world()[0] == 0:
         typer.echo(_summary(trained, out))
+
+
+def _usual_recipe(out: str | None, device: str | None) -> str:
+    """The recipe of the run that is there, or the one for this machine."""
+    from pathlib import Path
+
+    from pdejepa.core.device import pick_device
+    from pdejepa.method.run_settings import read_json
+
+    if out is not None and (Path(out) / "config.json").exists():
+        known = read_json(Path(out) / "config.json").get("train", {})
+        if isinstance(known, dict) and known.get("recipe") in ("tiny", "laptop", "fast", "paper"):
+            return str(known["recipe"])
+    return "fast" if pick_device(device or "auto").type == "cuda" else "laptop"
+
+
+def _tell_cost(settings: RunConfig, out: str, is_sure: bool) -> None:
+    """On a CPU, before anything long starts: how long it will take here, or why it is not started."""
+    from pathlib import Path
+
+    from pdejepa.core.device import pick_device, rank_and_world
+    from pdejepa.core.errors import UsageError
+    from pdejepa.method.estimate import estimate, refusal
+
+    is_begun = any((Path(out) / name).is_dir() for name in settings.stages)
+    is_long = settings.recipe in ("laptop", "fast", "paper")
+    if is_begun or not is_long or pick_device(settings.device).type == "cuda" or rank_and_world()[1] > 1:
+        return
+    found = estimate(settings)
+    refused = "" if is_sure or settings.recipe == "laptop" else refusal(settings, found)
+    if refused:
+        raise UsageError(refused)
+    typer.echo(found.sentence)
 
 
 def _check_resume(resume: str, out: str) -> None:

@@ -15,7 +15,12 @@ from pdejepa.method.recipes import columns, derived
 from pdejepa.method.run_config import RunConfig
 from pdejepa.systems import NAMES
 
-MAKE: dict[str, Callable[[str, Any], RunConfig]] = {"paper": columns.paper, "fast": columns.fast, "tiny": columns.tiny}
+MAKE: dict[str, Callable[[str, Any], RunConfig]] = {
+    "paper": columns.paper,
+    "fast": columns.fast,
+    "laptop": columns.laptop,
+    "tiny": columns.tiny,
+}
 RECIPES = tuple(MAKE)
 
 

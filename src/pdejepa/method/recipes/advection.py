@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
+from pdejepa.method.recipes.columns import FastColumn, LaptopColumn, PaperColumn, TinyColumn
 
 PAPER = PaperColumn(
     epochs_1=(15, 30),
@@ -17,4 +17,5 @@ PAPER = PaperColumn(
     warmup_4=50,
 )
 FAST = FastColumn(mask_scales=(0.12, 0.60), amplitude="unit")
+LAPTOP = LaptopColumn(amplitude="unit")
 TINY = TinyColumn()

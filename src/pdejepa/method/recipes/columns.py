@@ -2,12 +2,13 @@
 
 paper   the published sizes, losses and schedules
 fast    ours: the same stages and equations, sized and tuned for minutes on one GPU
-tiny    for tests and laptops: all stages in a minute or two on two CPU cores
+laptop  ours: half an hour on two CPU cores for small systems, three hours at most for large ones
+tiny    for tests and a first look: all stages in a minute or two on two CPU cores
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdejepa.core.run_folder import FOUR
 from pdejepa.method.run_config import (
@@ -95,10 +96,11 @@ def paper(system: str, column: PaperColumn) -> RunConfig:
                 ),
                 schedule=ScheduleConfig(warmup=0.05, start=1e-6 / column.lr_3, final=1e-6 / column.lr_3),
                 n_scores=10,
+                rounds=True,
             )
         ),
         decode=DecodeConfig(training=_paper_decoding(column)),
-        polish=PolishConfig(training=_training(Budget(epochs=5), 16, 1e-5), recompute=True),
+        polish=PolishConfig(training=_training(Budget(epochs=5), 16, 1e-5, rounds=True), recompute=True),
         reconstruct=DecodeConfig(training=_paper_decoding(column)),
     )
 
@@ -149,6 +151,7 @@ def _paper_decoding(column: PaperColumn) -> StageTraining:
             warmup=column.warmup_4 / column.epochs_4, start=1e-6 / column.lr_4, final=column.final_4 / column.lr_4
         ),
         n_scores=20,
+        rounds=True,
     )
 
 
@@ -162,6 +165,7 @@ def _training(
     n_scores: int = 5,
     select: str = "best",
     rounds: bool = False,
+    average: float = 0.0,
 ) -> StageTraining:
     return StageTraining(
         budget=budget,
@@ -171,6 +175,7 @@ def _training(
         n_scores=n_scores,
         select=select,  # type: ignore[arg-type]
         rounds=rounds,
+        average=average,
     )
 
 
@@ -265,6 +270,109 @@ def _fast_model(column: FastColumn) -> ModelConfig:
 
 
 @dataclass(frozen=True)
+class LaptopColumn:
+    """What a system may set in the laptop recipe.  steps: of the stages pretrain, align, dynamics, decode, polish.
+
+    width: of latents and field     unroll: frames of a sample of dynamics; its batch is 64 frames whatever it is
+    switches: of the system; large ones may be simulated and stored on coarser grids
+    """
+
+    patch: int = 8
+    width: int = 128
+    depth: int = 4
+    widths: tuple[int, ...] = (96, 64, 48, 32)
+    scales: tuple[int, ...] = (2, 2, 2)
+    style: str = "residual"
+    steps: tuple[int, int, int, int, int] = (60, 4, 2400, 2600, 2100)
+    unroll: int = 2
+    counts: tuple[int, int] = (3000, 120)
+    rolled: float = 1 / 3
+    batch_5: int = 8
+    switches: tuple[tuple[str, int], ...] = ()
+    history: int = 1
+    amplitude: str = "as_is"
+
+
+LONG = (60, 4, 2000, 2400, 1200)  # steps of lines whose trajectories have 25 frames, not 14
+
+# Of a total in seconds: more than half for whole rollouts, which are what is judged.
+LAPTOP_SHARES = {"pretrain": 0.04, "align": 0.01, "dynamics": 0.3, "decode": 0.1, "polish": 0.55}
+
+# Squares of 32 x 32 points in 64 patches, and of 64 x 64 points in 256, simulated on grids a GPU would not need.
+PLANE = LaptopColumn(patch=4, widths=(96, 64, 48), scales=(2, 2))
+LARGE_PLANE = replace(PLANE, steps=(60, 4, 1500, 1500, 900), counts=(1000, 60), batch_5=4)
+
+
+def laptop(system: str, column: LaptopColumn) -> RunConfig:
+    """Two Euler steps per frame, two frames per sample of dynamics, a short pretraining, then whole rollouts.
+
+    Most operations go into the forecasts that are judged.  Budgets are in steps, so that the weights do not depend on
+    the clock; products are in bfloat16 where the processor has them.
+    """
+    pretrain, align, dynamics, decode, polish = (Budget(steps=steps) for steps in column.steps)
+    early = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.5, final=0.05)
+    falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.6, final=0.02)
+    decoder = _training(decode, 32, 2e-3, "muon", 2e-3, falling, 2, rounds=True, average=0.04)
+    decoding = DecodeConfig(training=decoder, frames=1, share=column.rolled)
+    rollouts = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.9, final=0.02)
+    field = _training(dynamics, 64 // column.unroll, 2e-3, "muon", 2e-3, falling, 2, rounds=True, average=0.08)
+    return RunConfig(
+        system=system,
+        recipe="laptop",
+        size="paper",
+        counts={"train": column.counts[0], "valid": column.counts[1]},
+        shares=LAPTOP_SHARES,
+        switches=dict(column.switches),
+        precision="auto",
+        history=column.history,
+        amplitude=column.amplitude,  # type: ignore[arg-type]
+        stages=(*FOUR, "polish"),
+        model=_laptop_model(column),
+        pretrain=PretrainConfig(
+            training=_training(pretrain, 8, 2e-3, "muon", 4e-3, schedule=early, n_scores=1, select="last"),
+            mask=MaskConfig(cut="random"),
+            ema=EmaConfig("budget", memory=12.0),
+            context_weight=0.5,
+            one_frame_every=2,
+            one_frame_clips=64,
+        ),
+        align=AlignConfig(training=_training(align, 8, 2e-3, "muon", 2e-3, n_scores=1)),
+        dynamics=DynamicsConfig(training=field, unroll=column.unroll),
+        decode=decoding,
+        polish=PolishConfig(
+            training=_training(polish, column.batch_5, 3e-4, "muon", 3e-4, rollouts, 3, rounds=True, average=0.03),
+            first=0,
+            anchor_weight=0.1,
+        ),
+        reconstruct=decoding,
+    )
+
+
+def _laptop_model(column: LaptopColumn) -> ModelConfig:
+    width = column.width
+    return ModelConfig(
+        encoder=EncoderConfig(patch=column.patch, width=width, depth=3, heads=4, positions="ring"),
+        jepa_predictor=JepaPredictorConfig(width=128, depth=2, heads=4),
+        projector=ProjectorConfig(hidden=256),
+        causal_predictor=CausalPredictorConfig(width=128, depth=2, heads=4),
+        field=FieldConfig(
+            width=width,
+            depth=column.depth,
+            heads=4,
+            positions="ring",
+            integrator="euler",
+            n_substeps=2,
+            startup_depth=1,
+        ),
+        decoder=DecoderConfig(
+            widths=column.widths,
+            scales=column.scales,
+            style=column.style,  # type: ignore[arg-type]
+        ),
+    )
+
+
+@dataclass(frozen=True)
 class TinyColumn:
     """What a system may set in the tiny recipe.  steps: of the stages pretrain, align, dynamics, decode, polish.
 
@@ -292,6 +400,10 @@ FLAT = TinyColumn(
 )
 
 
+# Seconds of a step beside those of dynamics, measured on Combined and Gray-Scott.
+TINY_COSTS = {"pretrain": 2.5, "align": 1.8, "dynamics": 1.0, "decode": 1.0, "polish": 8.0}
+
+
 def tiny(system: str, column: TinyColumn) -> RunConfig:
     """Small networks, few trajectories, budgets in steps: the same result on every machine of one kind."""
     pretrain, align, dynamics, decode, polish = (Budget(steps=steps) for steps in column.steps)
@@ -302,6 +414,7 @@ def tiny(system: str, column: TinyColumn) -> RunConfig:
         recipe="tiny",
         size=column.size,  # type: ignore[arg-type]
         counts={"train": column.counts[0], "valid": column.counts[1]},
+        shares={name: TINY_COSTS[name] * steps for name, steps in zip(TINY_COSTS, column.steps, strict=True)},
         switches=dict(column.switches),
         history=column.history,
         model=_tiny_model(column),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
+from pdejepa.method.recipes.columns import FastColumn, LaptopColumn, PaperColumn, TinyColumn
 
 PAPER = PaperColumn(
     epochs_1=(15, 20),
@@ -19,4 +19,5 @@ PAPER = PaperColumn(
     warmup_4=50,
 )
 FAST = FastColumn(amplitude="unit")
+LAPTOP = LaptopColumn(amplitude="unit")
 TINY = TinyColumn()

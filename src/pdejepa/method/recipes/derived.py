@@ -1,7 +1,7 @@
 """Recipes of systems that have none of their own: patches and widths follow from the grid and its dimension.
 
-A frame becomes about 16 tokens in `tiny` and 64 in `fast` (256 in two dimensions from 128 x 128 points on).  There is
-no recipe `paper`: nothing is published.
+A frame becomes about 16 tokens in `tiny`, 32 (lines) or 64 (planes) in `laptop` and 64 in `fast`; 256 in the latter two
+for large planes.  There is no recipe `paper`: nothing is published.
 """
 
 from __future__ import annotations
@@ -11,27 +11,35 @@ from dataclasses import replace
 
 from pdejepa.core.errors import ConfigError
 from pdejepa.method.recipes import columns
-from pdejepa.method.recipes.columns import LARGE, FastColumn, TinyColumn
+from pdejepa.method.recipes.columns import LARGE, FastColumn, LaptopColumn, TinyColumn
 from pdejepa.method.run_config import RunConfig
 from pdejepa.systems.problem import Problem
 
-LARGE_PLANE = 128 * 128  # points of a frame from which on it becomes 256 tokens
+LARGE_PLANE = {"fast": 128 * 128, "laptop": 64 * 64}  # points of a frame from which on it becomes 256 tokens
 TINY_WIDTHS, FAST_WIDTHS = (64, 48, 32, 32, 16, 16), (96, 64, 48, 32, 32, 16)
 
 
 def get(problem: Problem, recipe: str) -> RunConfig:
-    """The configuration of `tiny` or `fast` for a problem."""
+    """The configuration of `tiny`, `laptop` or `fast` for a problem."""
     history = 2 if problem.structure.time_order == 2 else 1
     is_line = problem.ndim == 1
     if recipe == "paper":
-        raise ConfigError(f"There is no recipe paper for {problem.name}: nothing is published. Use fast or tiny.")
+        raise ConfigError(
+            f"There is no recipe paper for {problem.name}: nothing is published. Use fast, laptop or tiny."
+        )
     if recipe == "tiny":
         patch = patch_of(problem, 16)
         counts = (240, 20) if is_line else (160, 20)
         scales, widths = _decoder(patch, TINY_WIDTHS)
         column = TinyColumn(patch=patch, scales=scales, widths=widths, counts=counts, history=history)
         return columns.tiny(problem.name, column)
-    is_large = math.prod(problem.grid) >= LARGE_PLANE and not is_line
+    is_large = math.prod(problem.grid) >= LARGE_PLANE[recipe] and not is_line
+    if recipe == "laptop":
+        patch = patch_of(problem, 32 if is_line else 256 if is_large else 64)
+        laptop = columns.LARGE_PLANE if is_large else LaptopColumn() if is_line else columns.PLANE
+        scales, widths = _decoder(patch, FAST_WIDTHS)
+        laptop = replace(laptop, patch=patch, scales=scales, widths=widths, history=history)
+        return columns.laptop(problem.name, laptop)
     patch = patch_of(problem, 256 if is_large else 64)
     base = LARGE if is_large else FastColumn()
     scales, widths = _decoder(patch, FAST_WIDTHS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes.columns import FLAT, FastColumn, PaperColumn
+from pdejepa.method.recipes.columns import FLAT, PLANE, FastColumn, PaperColumn
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -16,4 +16,5 @@ PAPER = PaperColumn(
     widths=(192, 128, 64),
 )
 FAST = FastColumn()
+LAPTOP = replace(PLANE, steps=(40, 4, 1600, 1500, 500), counts=(2000, 120))
 TINY = replace(FLAT, size="small")

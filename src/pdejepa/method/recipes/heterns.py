@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
+from pdejepa.method.recipes.columns import FLAT, LARGE, LARGE_PLANE, PaperColumn
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -20,4 +20,5 @@ PAPER = PaperColumn(
     latents="bfloat16",
 )
 FAST = LARGE
+LAPTOP = replace(LARGE_PLANE, switches=(("solver_grid", 128),))
 TINY = replace(FLAT, steps=(100, 30, 1500, 300, 60), counts=(150, 15), switches=(("n_points", 32), ("solver_grid", 64)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
+from pdejepa.method.recipes.columns import FLAT, LARGE, LARGE_PLANE, PaperColumn
 
 PAPER = PaperColumn(
     patch=8,
@@ -16,4 +16,5 @@ PAPER = PaperColumn(
     latents="bfloat16",
 )
 FAST = replace(LARGE, patch=8, scales=(2, 2, 2), widths=(192, 128, 96, 64))
+LAPTOP = replace(LARGE_PLANE, switches=(("n_points", 64), ("solver_grid", 256)))
 TINY = replace(FLAT, switches=(("n_points", 32), ("solver_grid", 64)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes.columns import FLAT, LARGE, PaperColumn
+from pdejepa.method.recipes.columns import FLAT, LARGE, LARGE_PLANE, PaperColumn
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -17,4 +17,5 @@ PAPER = PaperColumn(
     latents="bfloat16",
 )
 FAST = replace(LARGE, mask_scales=(0.12, 0.60))
+LAPTOP = LARGE_PLANE
 TINY = replace(FLAT, steps=(100, 30, 1000, 300, 60), counts=(240, 20), switches=(("n_points", 32),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdejepa.method.recipes.columns import FastColumn, PaperColumn, TinyColumn
+from pdejepa.method.recipes.columns import LONG, FastColumn, LaptopColumn, PaperColumn, TinyColumn
 
 PAPER = PaperColumn(
     mlp_ratio_3=3.90104,
@@ -15,4 +15,5 @@ PAPER = PaperColumn(
     history=2,
 )
 FAST = FastColumn(history=2)
+LAPTOP = LaptopColumn(steps=LONG, history=2)
 TINY = TinyColumn(history=2, steps=(100, 30, 3000, 300, 60))
