@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import os
+import platform
 import re
 import resource
 import sys
@@ -75,6 +76,23 @@ DEFAULT_DTYPE = Setting(torch.get_default_dtype, torch.set_default_dtype, lambda
 def device_name(device: torch.device) -> str:
     """What a record says it was measured on: the model of the GPU, or cpu."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def machine_name(device: torch.device) -> str:
+    """What a record says it was measured on: the GPU, or how many threads of which processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    n = torch.get_num_threads()
+    return f"{n} thread{'s' * (n > 1)} of {_processor()}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine() or "a CPU"
 
 
 def pick_device(wish: str | torch.device = "auto") -> torch.device:

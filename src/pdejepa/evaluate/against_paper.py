@@ -1,8 +1,9 @@
 """Our records beside the published numbers: one row per system and kind of model, and which targets are met.
 
-A kind is (variant, polished or not, observed frames, data); records of one kind that differ in their seed share a row,
-with the mean of their errors and the smallest and largest.  A target is a published error of PDE-JEPA, in distribution
-(split `test`) or out of it (split `ood`); it is met if the best of our rows is not above it.
+A kind is (variant, polished or not, observed frames, data, recipe); records of one kind that differ in their seed share
+a row, with the mean of their errors and the smallest and largest.  A target is a published error of PDE-JEPA, in
+distribution (split `test`) or out of it (split `ood`); it is met if the best of our rows is not above it.  Rows of a
+system with other switches, a coarser grid for example, stand beside no published number.
 
     ratio = ours / published            judged on the metric that `published` names, mean over seeds, nothing rounded
 """
@@ -40,6 +41,9 @@ class Row:
 
     @property
     def published(self) -> Published | None:
+        """What the paper prints for these data; nothing of coarser ones."""
+        if self.records and self.records[0].switches:
+            return None
         return PUBLISHED.get(self.system.name)
 
     @property
@@ -53,8 +57,13 @@ class Row:
             one.variant if one.variant != "physics" else "",
             _observed(one.observed_frames) if self.system.structure.time_order == 2 else "",
             f"on {one.source}" if one.source else "",
+            " and ".join(f"{name} {value}" for name, value in one.switches.items()),
         ]
         return ", ".join(part for part in parts if part)
+
+    @property
+    def recipe(self) -> str:
+        return self.records[0].recipe if self.records else ""
 
     @property
     def what(self) -> str:
@@ -111,12 +120,18 @@ class Row:
         return _spread(record.seconds.get("total") for record in self.records)
 
     @property
+    def flops(self) -> Spread | None:
+        """Operations of the whole training, where they were counted."""
+        return _spread(sum(value or 0.0 for value in record.flops.values()) or None for record in self.records)
+
+    @property
     def weights_bytes(self) -> int | None:
         return max((r.weights_bytes for r in self.records), default=0) or None  # 0: not known
 
     @property
     def device(self) -> str:
-        return ", ".join(dict.fromkeys(record.device[:MAX_DEVICE] for record in self.records if record.device))
+        named = (record.machine or record.device for record in self.records)
+        return ", ".join(dict.fromkeys(name[:MAX_DEVICE] for name in named if name))
 
 
 @dataclass(frozen=True)
@@ -148,16 +163,16 @@ def target_of(published: Published | None, split: str) -> float | None:
     return None if published is None else {TEST: published.id, OOD: published.ood}.get(split)
 
 
-def make_rows(records: Iterable[Evaluation], recipe: str) -> list[Row]:
-    """The rows of one recipe in the order of the systems; a system without records has one that says so."""
+def make_rows(records: Iterable[Evaluation], recipes: Sequence[str]) -> list[Row]:
+    """The rows of some recipes in the order of the systems; a system without records has one that says so."""
     kinds: dict[tuple[object, ...], list[Evaluation]] = {}
     for record in records:
-        if record.recipe == recipe:
+        if record.recipe in recipes:
             kinds.setdefault(record.kind, []).append(record)
     rows = []
     for name in NAMES:
         own = [kinds[kind] for kind in sorted(kinds) if kind[0] == name]
-        own.sort(key=lambda members: (members[0].variant != "physics", members[0].kind))
+        own.sort(key=lambda of: (recipes.index(of[0].recipe), of[0].variant != "physics", of[0].kind))
         rows += [Row(get(name), tuple(members)) for members in own] or [Row(get(name))]
     return rows
 
@@ -166,7 +181,7 @@ def make_targets(rows: Sequence[Row]) -> list[Target]:
     """Every published error with the row that is judged by it."""
     targets = []
     for published in ROWS:
-        own = [row for row in rows if row.system.name == published.system and row.records]
+        own = [row for row in rows if row.system.name == published.system and row.records and row.published]
         splits: tuple[Literal["test", "ood"], ...] = ("test", "ood")
         for split in splits:
             if target_of(published, split) is not None:
@@ -191,6 +206,7 @@ def row_to_plain(row: Row) -> dict[str, Any]:
     return {
         "system": row.system.name,
         "what": row.what,
+        "recipe": one.recipe if one else None,
         "variant": one.variant if one else None,
         "polish": one.polish if one else None,
         "observed_frames": one.observed_frames if one else None,
@@ -210,6 +226,7 @@ def row_to_plain(row: Row) -> dict[str, Any]:
         "ood_ratio": row.ratio(OOD),
         "other": {"name": published.other_name, "error": published.other} if published else None,
         "seconds": row.seconds.mean if row.seconds else None,
+        "flops": row.flops.mean if row.flops else None,
         "weights_bytes": row.weights_bytes,
         "device": row.device,
         "n_unstable": row.n_unstable,

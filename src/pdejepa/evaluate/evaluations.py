@@ -26,19 +26,25 @@ from pdejepa.forecast import header
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.locate import shipped_models
 from pdejepa.models.surrogate import Variant
-from pdejepa.systems import get
+from pdejepa.systems import Switch, get, is_known, switch_values
 
 NO_RECORD = "no record of an evaluation"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Record):
-    """The errors of one model of the method.  seconds: of the parts of its training, `total` of all together."""
+    """The errors of one model of the method.
+
+    seconds, flops: of the parts of its training; `total` seconds of all together
+    switches: of the system, where they differ from the benchmark's: such errors are not those of the published data
+    """
 
     variant: Variant
     polish: bool = False
     observed_frames: int
     seconds: dict[str, Number] = field(default_factory=dict)
+    flops: dict[str, Number] = field(default_factory=dict)
+    switches: dict[str, Switch] = field(default_factory=dict)
     weights_sha256: str = ""
     weights_bytes: int = 0
 
@@ -56,14 +62,15 @@ class Evaluation(Record):
         return ", ".join(sorted({found.data for found in self.errors.values()} - {""}))
 
     @property
-    def kind(self) -> tuple[str, str, bool, int, str]:
+    def kind(self) -> tuple[str, str, bool, int, str, str, str]:
         """Equal for records that differ in nothing but the seed."""
-        return self.system, self.variant, self.polish, self.observed_frames, self.source
+        switches = ", ".join(f"{name}={value}" for name, value in sorted(self.switches.items()))
+        return self.system, self.variant, self.polish, self.observed_frames, self.source, self.recipe, switches
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Equal for two records of the same forecasts."""
-        return *self.kind, self.recipe, self.weights_sha256 or self.file
+        return *self.kind, self.weights_sha256 or self.file
 
     @property
     def file_name(self) -> str:
@@ -90,9 +97,18 @@ def make_record(
         observed_frames=observed or forecaster.surrogate.history,
         errors=dict(errors),
         seconds={name: seconds.get(name) for name in header.STAGE_SECONDS},
+        machine=printable(str(details.get("machine", ""))) or None,
+        flops=dict(details.get("flops", {})),
+        switches=_other_switches(forecaster),
         weights_bytes=details.get("weights_bytes", 0),
         **{key: printable(str(details.get(key, ""))) for key in words},
     )
+
+
+def _other_switches(forecaster: Forecaster) -> dict[str, Switch]:
+    """Switches of the system that made the data, where they are not those of the benchmark."""
+    usual = switch_values(get(forecaster.problem.name)) if is_known(forecaster.problem.name) else {}
+    return {name: value for name, value in forecaster.problem.switches.items() if usual.get(name) != value}
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------

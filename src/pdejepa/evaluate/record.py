@@ -93,6 +93,7 @@ class Record(Checked):
     seed: int
     errors: dict[str, SplitErrors]
     device: str = ""
+    machine: str | None = None  # which processor, and how many threads; None in older records
     torch: str = ""
     commit: str = ""
     data_hash: str = ""

@@ -12,6 +12,7 @@ from pdejepa.systems import get
 
 HEAD = (
     "system",
+    "recipe",
     "what",
     "test",
     "published",
@@ -20,11 +21,12 @@ HEAD = (
     "published ood",
     "best other solver",
     "seconds",
+    "operations",
     "weights",
-    "device",
+    "machine",
 )
 SHORT_HEAD = ("system", "inside", "published", "outside", "published outside", "training")
-SPARE = ("device", "weights", "seconds", "best other solver", "published ood")
+SPARE = ("machine", "weights", "operations", "seconds", "best other solver", "published ood")
 JOINT = "joint"
 OWN = "our split"
 
@@ -35,8 +37,8 @@ def results_table(rows: Sequence[Row], targets: Sequence[Target]) -> Table:
 
 
 def short_table(rows: Sequence[Row]) -> Table:
-    """One line a system: its last kind of model, which is the polished one that ships."""
-    last = {row.system.name: row for row in rows}
+    """One line a system and recipe: its last kind of model, which is the polished one."""
+    last = {(row.system.name, row.recipe): row for row in rows}
     lines = [_short(row) for row in last.values()]
     legend = "Relative L2 error of whole forecasts from one frame, inside and outside the training range."
     return Table(SHORT_HEAD, lines, [legend])
@@ -52,7 +54,7 @@ def _short(row: Row) -> tuple[str, ...]:
         percent(published.id) if published else "-",
         f"{percent(ood.mean)}{is_ours}" if ood else "-",
         percent(published.ood) if published else "-",
-        f"{row.seconds.mean / 60:,.0f} min, {row.device}" if row.seconds else "-",
+        f"{row.recipe}, {row.seconds.mean / 60:,.0f} min, {row.device}" if row.seconds else "-",
     )
 
 
@@ -63,6 +65,7 @@ def cells(row: Row) -> tuple[str, ...]:
     name = f"{row.system.title} ({JOINT})" if metric_of(row.system.name) == "rel_l2_joint" else row.system.title
     return (
         name,
+        row.recipe or "-",
         row.what,
         _error(row.error(TEST)),
         f"{published.id:.4f}" if published else "-",
@@ -71,6 +74,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{published.ood:.3f}" if published and published.ood is not None else "-",
         f"{published.other_name} {published.other:.4f}" if published else "-",
         f"{row.seconds.mean:,.0f}" if row.seconds else "-",
+        f"{row.flops.mean:.2g}" if row.flops else "-",
         human_bytes(row.weights_bytes) if row.weights_bytes else "-",
         row.device or "-",
     )

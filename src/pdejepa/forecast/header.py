@@ -81,6 +81,8 @@ class Header:
     size: Literal["tiny", "small", "paper"] = "paper"
     training: dict[str, Any] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
+    machine: str = ""
+    flops: dict[str, float] = field(default_factory=dict)
     problem: dict[str, Any] = field(default_factory=dict)  # empty in format 1, which needs the class of the system
 
     def build(self, device: str = "cpu") -> Surrogate:
@@ -159,6 +161,8 @@ def describe(surrogate: Surrogate, details: dict[str, Any], weights: dict[str, A
         "size": "paper",
         "training": {},
         "steps": {},
+        "machine": "",
+        "flops": {},
     }
     unknown = [key for key in details if key not in told and key not in own]
     if unknown:

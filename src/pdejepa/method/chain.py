@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pdejepa.core.device import device_name, multiplies_bfloat16, pick_device, rank_and_world
+from pdejepa.core.device import device_name, machine_name, multiplies_bfloat16, pick_device, rank_and_world
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.core.files import write_json
 from pdejepa.core.run_folder import STAGES
@@ -57,6 +57,7 @@ class Trained:
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = "cpu"
+    machine: str = ""
 
     @property
     def lineage(self) -> dict[str, str]:
@@ -129,7 +130,8 @@ class _Run:
         data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
         model = self._build_model(data)
         self._remember(data)
-        trained = Trained(model, self.config, data.hash, device=device_name(self.device))
+        where, machine = device_name(self.device), machine_name(self.device)
+        trained = Trained(model, self.config, data.hash, device=where, machine=machine)
         trained.seconds["data"] = time.monotonic() - begin
         for name in self._chain():
             self._stage(name, data, trained)

@@ -74,6 +74,8 @@ def details(trained: Trained, is_polished: bool) -> dict[str, Any]:
         "data_hash": trained.data_hash,
         "seconds": dict(trained.seconds),
         "device": trained.device,
+        "machine": trained.machine,
+        "flops": {name: flops for name, report in trained.reports.items() if (flops := report.get("flops"))},
         "torch": torch.__version__,
         "commit": commit(),
         "training": kept_training(to_dict(config), trained.lineage),

@@ -47,6 +47,8 @@ from pdejepa.training.timing import N_WARM, Deadline, Work, measure
 
 __all__ = ["Context", "run_stage"]
 
+COUNTED = 100  # steps of a stage from which on their operations are counted, which takes a step or two
+
 
 def run_stage(stage: Stage, folder: Path, context: Context) -> dict[str, Any]:
     """Train a stage, or go on with it, or load its result; return steps, seconds, score and hash of the weights.
@@ -97,6 +99,7 @@ class _Training:
         self.done, self.n_steps, self.n_scores, self.n_scored = 0, 0, 0, 0
         self.best: Best | None = None
         self.deadline: Deadline | None = None
+        self._counted = 0.0  # operations of a step, once they are asked for
         self.begun = self.saved_at = self.noted_at = timing.clock()
         earlier = read_lines(store.root / "timings.jsonl") if store.resumes else []
         self.seconds_before = max([0.0, *(line.get("seconds", 0.0) for line in earlier)])
@@ -233,6 +236,7 @@ class _Training:
         steps = planned_steps(budget, self.stage.n_samples, self.settings.batch, self._step_flops)
         if not steps:
             steps, scores = self._probe()
+        is_worth_it = self.context.keep == "files" and steps >= COUNTED
         plan = Plan(
             steps=steps,
             batch=self.settings.batch,
@@ -241,6 +245,7 @@ class _Training:
             exactness="bit" if self.context.device.type == "cpu" else "loss",
             budget=dataclasses.asdict(budget),
             scores=scores,
+            step_flops=self._step_flops() if is_worth_it else 0.0,
         )
         if self.is_writer and self.deadline is None:
             plan.write(self.store.root)
@@ -249,8 +254,10 @@ class _Training:
         return plan
 
     def _step_flops(self) -> float:
-        self.store.say(f"{self.stage.name}: counting the operations of its steps")  # on a CPU it may take a while
-        return self.learner.step_flops()
+        if not self._counted:
+            self.store.say(f"{self.stage.name}: counting the operations of its steps")  # on a CPU it may take a while
+            self._counted = self.learner.step_flops()
+        return self._counted
 
     def _probe(self) -> tuple[int, int]:
         """How many steps and scores fit: time real ones, and a save."""
@@ -288,7 +295,8 @@ class _Training:
         elif self.learner.optimiser.average is not None:
             self.learner.optimiser.average.take_place()
         round_all(self.learner.rounded())
-        write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds())
+        flops = self.plan.step_flops * self.n_steps
+        write_result(self.stage, self.store, self.n_steps, best, self.context.upstream, self._seconds(), flops)
         return self.n_steps
 
     def _seconds(self) -> float:

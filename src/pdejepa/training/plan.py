@@ -30,6 +30,7 @@ class Plan:
     exactness: str  # "bit": a resumed run repeats every bit; "loss": it repeats the loss to rounding
     budget: dict[str, float]
     scores: int  # how many
+    step_flops: float = 0.0  # operations of a step as `flops` counts them; 0: not counted
 
     def write(self, folder: Path) -> None:
         write_json(folder / PLAN, asdict(self))

@@ -22,9 +22,18 @@ _KEYS = {  # of the report: of done.json
 
 
 def write_result(
-    stage: Stage, store: StageFolder, n_steps: int, best: Best | None, upstream: Mapping[str, str], seconds: float
+    stage: Stage,
+    store: StageFolder,
+    n_steps: int,
+    best: Best | None,
+    upstream: Mapping[str, str],
+    seconds: float,
+    flops: float = 0.0,
 ) -> None:
-    """Write the weights that the stage holds: those of `best`, or the last ones if it is None."""
+    """Write the weights that the stage holds: those of `best`, or the last ones if it is None.
+
+    flops: operations of all steps; 0 if they were not counted.
+    """
     step = n_steps if best is None else best.step
     score = _score_of(store, step)
     digest = store.write_final(gather(stage.saved()), {"stage": stage.name, "step": step, "score": score})
@@ -37,6 +46,7 @@ def write_result(
             "weights_sha256": digest,
             "upstream": dict(upstream),
             "seconds": seconds,
+            "flops": flops,
         }
     )
 
@@ -51,7 +61,7 @@ def load_result(stage: Stage, store: StageFolder) -> dict[str, Any]:
             f"{store.root / FINAL} is not what {DONE} says. Pass --restart {stage.name} to begin it anew."
         )
     restore(stage.saved(), final.weights, f"{stage.name}/{FINAL}")
-    return {key: done[stored] for key, stored in _KEYS.items()}
+    return {**{key: done[stored] for key, stored in _KEYS.items()}, "flops": float(done.get("flops", 0.0))}
 
 
 def _score_of(store: StageFolder, step: int) -> float | None:

@@ -85,9 +85,9 @@ def test_write_and_plot(folder: Path, tmp_path: Path, capsys: Printed) -> None:
     with Image.open(picture) as image:
         assert image.format == "PNG"
     text = page.read_text()
-    assert text.startswith("before\n<!-- results -->\n| system | what | test |")
+    assert text.startswith("before\n<!-- results -->\n| system | recipe | what | test |")
     assert text.endswith("\n- Written by `pdejepa results --write README.md`.\n<!-- end results -->\nafter\n")
-    assert "| Combined equation | polished | 0.0057 | 0.0074 | 0.77 | 0.0293 | 0.008 | CAPE 0.0085 |" in text
+    assert "| Combined equation | fast | polished | 0.0057 | 0.0074 | 0.77 | 0.0293 | 0.008 | CAPE 0.0085 |" in text
     assert str(tmp_path) not in text
     assert main(command) == 0
     assert f"{page} is up to date." in capsys.readouterr().out

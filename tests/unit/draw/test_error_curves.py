@@ -30,7 +30,7 @@ def test_panels_and_curves() -> None:
         record("gray_scott"),
         without_frames(record("advection")),
     ]
-    figure = error_picture(error_panels(make_rows(records, "fast")))
+    figure = error_picture(error_panels(make_rows(records, ("fast",))))
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["Heat", "Combined equation", "Gray-Scott, mean over channels"]
     curves = {line.get_label(): line for line in figure.axes[1].lines}
@@ -48,7 +48,7 @@ def test_panels_and_curves() -> None:
 
 def test_seeds_become_a_mean_and_a_band() -> None:
     records = [record("heat", {"test": value}, seed=seed) for seed, value in enumerate((0.1, 0.3))]
-    (panel,) = error_picture(error_panels(make_rows(records, "fast"))).axes
+    (panel,) = error_picture(error_panels(make_rows(records, ("fast",)))).axes
     (curve,) = panel.lines
     assert curve.get_ydata()[0] == pytest.approx(20.0)
     (band,) = panel.collections
@@ -58,13 +58,13 @@ def test_seeds_become_a_mean_and_a_band() -> None:
 
 
 def test_observed_frames_shift_the_times() -> None:
-    (panel,) = error_picture(error_panels(make_rows([record("wave_b", observed_frames=2)], "fast"))).axes
+    (panel,) = error_picture(error_panels(make_rows([record("wave_b", observed_frames=2)], ("fast",)))).axes
     assert panel.lines[0].get_xdata()[0] == pytest.approx(float(systems.get("wave_b").times[2]))
 
 
 def test_a_panel_with_one_split_tells_kinds_by_colour_and_has_its_remark() -> None:
     records = [record("wave_b", observed_frames=2), record("wave_b", observed_frames=2, polish=True)]
-    (panel,) = error_picture(error_panels(make_rows(records, "fast"))).axes
+    (panel,) = error_picture(error_panels(make_rows(records, ("fast",)))).axes
     one, two = panel.lines
     assert one.get_color() != two.get_color()
     assert one.get_marker() != two.get_marker()
@@ -75,14 +75,14 @@ def test_a_panel_with_one_split_tells_kinds_by_colour_and_has_its_remark() -> No
 def test_a_flat_curve_has_an_axis_to_read(tmp_path: Path) -> None:
     base = record("heat")
     flat = replace(base, errors={"test": replace(base.errors["test"], per_frame=(1.0,) * 24)})
-    (panel,) = error_picture(error_panels(make_rows([flat], "fast"))).axes
+    (panel,) = error_picture(error_panels(make_rows([flat], ("fast",)))).axes
     low, high = panel.get_ylim()
     assert low < 60
     assert high > 180
 
 
 def test_files(tmp_path: Path) -> None:
-    panels = error_panels(make_rows([record("heat")], "fast"))
+    panels = error_panels(make_rows([record("heat")], ("fast",)))
     for name in ("a.png", "b.png"):
         draw_errors(panels, tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
@@ -97,4 +97,4 @@ def test_nothing_to_draw(frames: tuple[float | None, ...]) -> None:
     base = record("heat")
     odd = replace(base, errors={"test": replace(base.errors["test"], per_frame=frames)})
     with pytest.raises(DataError, match="nothing to plot"):
-        error_picture(error_panels(make_rows([odd], "fast")))
+        error_picture(error_panels(make_rows([odd], ("fast",))))

@@ -29,24 +29,25 @@ def test_published_numbers_fit_the_systems() -> None:
 
 
 def own(records: list[Evaluation], system: str) -> list[tuple[str, ...]]:
-    rows = make_rows(records, "fast")
+    rows = make_rows(records, ("fast",))
     return [cells(row) for row in rows if row.system.name == system]
 
 
 def test_every_system_has_a_row() -> None:
-    rows = make_rows([], "fast")
+    rows = make_rows([], ("fast",))
     assert [row.system.name for row in rows] == list(systems.NAMES)
     assert {row.what for row in rows} == {"no record"}
     heat = dict(zip(HEAD, cells(rows[2]), strict=True))
     assert heat["published"] == "0.0274"
     assert heat["best other solver"] == "Poseidon-T 0.0933"
-    assert {heat[name] for name in ("test", "ratio", "ood", "published ood", "seconds", "weights", "device")} == {"-"}
+    assert {heat[name] for name in ("test", "ratio", "ood", "published ood", "seconds", "weights", "machine")} == {"-"}
 
 
 def test_a_row_by_hand() -> None:
     (line,) = own([record("combined", {"test": 0.0037, "ood": 0.016})], "combined")
     assert line == (
         "Combined equation",
+        "fast",
         "four stages",
         "0.0037",
         "0.0074",
@@ -55,6 +56,7 @@ def test_a_row_by_hand() -> None:
         "0.008",
         "CAPE 0.0085",
         "300",
+        "-",
         "36.6 MB",
         "NVIDIA H200",
     )
@@ -63,24 +65,24 @@ def test_a_row_by_hand() -> None:
 def test_gray_scott_is_judged_by_the_joint_norm() -> None:
     (line,) = own([record("gray_scott", {"test": 0.284, "ood": 0.66})], "gray_scott")
     assert line[0] == "Gray-Scott (joint)"
-    assert line[2:6] == ("0.0284", "0.0284", "1.00", "0.0660")
+    assert line[3:7] == ("0.0284", "0.0284", "1.00", "0.0660")
 
 
 def test_splits_of_our_own_are_marked() -> None:
     (line,) = own([record("heat", {"test": 0.1, "ood": 0.2})], "heat")
-    assert line[5:7] == ("0.2000 (our split)", "-")
+    assert line[6:8] == ("0.2000 (our split)", "-")
     errors = {"test": 0.1, "ood_viscosity_interp": 0.2, "ood_forcing": 0.3}
     (line,) = own([record("heterns", errors)], "heterns")
-    assert line[3:7] == ("-", "-", "ood_viscosity_interp 0.2000; ood_forcing 0.3000", "-")
+    assert line[4:8] == ("-", "-", "ood_viscosity_interp 0.2000; ood_forcing 0.3000", "-")
 
 
 def test_seeds_share_a_row() -> None:
     records = [record("heat", {"test": value}, seed=seed) for seed, value in enumerate((0.1, 0.2, 0.6))]
     (line,) = own(records, "heat")
-    assert line[1:3] == ("four stages, 3 seeds", "0.3000 (0.1000-0.6000)")
-    assert line[4] == f"{0.3 / 0.0274:.2f}"
+    assert line[2:4] == ("four stages, 3 seeds", "0.3000 (0.1000-0.6000)")
+    assert line[5] == f"{0.3 / 0.0274:.2f}"
     twice = [record("heat", {"test": value}) for value in (0.1, 0.3)]
-    assert own(twice, "heat")[0][1] == "four stages, 2 runs of 1 seed"
+    assert own(twice, "heat")[0][2] == "four stages, 2 runs of 1 seed"
 
 
 def test_kinds_have_rows_of_their_own() -> None:
@@ -91,13 +93,13 @@ def test_kinds_have_rows_of_their_own() -> None:
         record("wave_b"),
         record("wave_b", recipe="tiny"),
     ]
-    assert [line[1] for line in own(records, "wave_b")] == [
+    assert [line[2] for line in own(records, "wave_b")] == [
         "four stages, 1 frame observed",
         "four stages, 2 frames observed",
         "polished, 2 frames observed",
         "four stages, geo, 1 frame observed",
     ]
-    assert own([record("heat")], "heat")[0][1] == "four stages"  # no choice, nothing to tell
+    assert own([record("heat")], "heat")[0][2] == "four stages"  # no choice, nothing to tell
 
 
 def some(n: int, n_unstable: int = 0, source: str = "generated", error: float = 0.001) -> SplitErrors:
@@ -116,7 +118,7 @@ def test_what_is_not_whole_says_so() -> None:
         "four stages, on mine": changed(base, test=some(120, source="mine")),
     }
     for words, one in kinds.items():
-        assert own([one], "heat")[0][1] == words
+        assert own([one], "heat")[0][2] == words
 
 
 def test_targets_met_and_missed() -> None:
@@ -127,7 +129,7 @@ def test_targets_met_and_missed() -> None:
         record("heat", {"test": 0.03425}),
         record("gray_scott", {"test": 0.1}),
     ]
-    rows = make_rows(records, "fast")
+    rows = make_rows(records, ("fast",))
     targets = make_targets(rows)
     assert len(targets) == 8
     state = {(target.published.system, target.split): target for target in targets}
@@ -143,7 +145,7 @@ def test_targets_met_and_missed() -> None:
 
 
 def test_a_hair_above_is_missed() -> None:
-    (target, *_) = make_targets(make_rows([record("advection", {"test": 0.0074000001})], "fast"))
+    (target, *_) = make_targets(make_rows([record("advection", {"test": 0.0074000001})], ("fast",)))
     assert target.ratio is not None
     assert not target.is_met
 
@@ -152,27 +154,27 @@ def test_part_of_a_split_and_other_data_do_not_win() -> None:
     whole = record("heat", {"test": 0.05})
     part = changed(record("heat", polish=True), test=some(10))
     other = changed(record("heat", variant="geo"), test=some(120, source="mine"))
-    targets = {t.published.system: t for t in make_targets(make_rows([whole, part, other], "fast"))}
+    targets = {t.published.system: t for t in make_targets(make_rows([whole, part, other], ("fast",)))}
     row = targets["heat"].row
     assert row is not None
     assert row.records == (whole,)
-    only = {t.published.system: t for t in make_targets(make_rows([part], "fast"))}["heat"]
+    only = {t.published.system: t for t in make_targets(make_rows([part], ("fast",)))}["heat"]
     assert only.is_met
     assert only.row is not None
     assert "10 of 120 test trajectories" in only.row.what
-    assert {t.published.system: t for t in make_targets(make_rows([other], "fast"))}["heat"].row is None
+    assert {t.published.system: t for t in make_targets(make_rows([other], ("fast",)))}["heat"].row is None
 
 
 def test_errors_that_are_not_known() -> None:
     unknown = changed(record("heat"), test=SplitErrors(None, None, 120, n_unstable=0))
     (line,) = own([unknown], "heat")
-    assert line[2:5] == ("-", "0.0274", "-")
-    rows = make_rows([unknown], "fast")
+    assert line[3:6] == ("-", "0.0274", "-")
+    rows = make_rows([unknown], ("fast",))
     assert "Not measured: Heat test." in notes(rows, make_targets(rows))[0]
 
 
 def test_rows_as_plain_data() -> None:
-    rows = make_rows([record("heat", {"test": v, "ood": 0.5}, seed=s) for s, v in ((1, 0.1), (4, 0.2))], "fast")
+    rows = make_rows([record("heat", {"test": v, "ood": 0.5}, seed=s) for s, v in ((1, 0.1), (4, 0.2))], ("fast",))
     plain = {row["system"]: row for row in map(row_to_plain, rows)}
     heat = plain["heat"]
     assert heat["test"] == {"mean": pytest.approx(0.15), "low": 0.1, "high": 0.2, "n": 2}
@@ -186,7 +188,7 @@ def test_rows_as_plain_data() -> None:
 
 
 def test_markdown_cannot_be_broken_by_a_record() -> None:
-    rows = make_rows([record("heat", device="a|b <!-- end results --> `c`")], "fast")
+    rows = make_rows([record("heat", device="a|b <!-- end results --> `c`")], ("fast",))
     text = results_table(rows, make_targets(rows)).markdown()
     (line,) = [line for line in text.splitlines() if line.startswith("| Heat")]
     assert line.replace("\\|", "").count("|") == len(HEAD) + 1

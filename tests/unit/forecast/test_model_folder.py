@@ -90,7 +90,7 @@ def test_config_has_the_agreed_keys(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     agreed = """format format_version pdejepa system switches variant history recipe polish seed model statistics fields
         grid times parameters lineage data_hash seconds device torch commit errors weights_sha256 weights_bytes
-        weights_dtype size training steps problem"""
+        weights_dtype size training steps machine flops problem"""
     assert list(config) == agreed.split() == list(Header.__dataclass_fields__)
     assert config["switches"]["solver_grid"] == 64  # the tiny size
     assert config["parameters"]["viscosity"]["train"] == [1e-5, 1e-3]

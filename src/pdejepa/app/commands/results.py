@@ -17,7 +17,7 @@ from pdejepa.core.errors import DataError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from pdejepa.evaluate.evaluations import Found
 
-USUAL_FOLDER, USUAL_RECIPE = "results", "fast"
+USUAL_FOLDER, USUAL_RECIPE = "results", "fast,laptop"
 MARK, SHORT = "results", "results in short"
 N_NAMED = 3  # files left out for the same reason
 
@@ -36,7 +36,7 @@ def results(
             show_default=False,
         ),
     ] = None,
-    recipe: Annotated[str, typer.Option("--recipe", metavar="NAME", help="Which recipe.")] = USUAL_RECIPE,
+    recipe: Annotated[str, typer.Option("--recipe", metavar="A,B", help="Which recipes.")] = USUAL_RECIPE,
     write: Annotated[
         list[Path] | None,
         typer.Option("--write", metavar="FILE", help="Put the table between the marks in FILE; may be repeated."),
@@ -57,8 +57,8 @@ def results(
 
     _check_plot(plot)
     found = _find(folder)
-    _check_recipe(recipe, found)
-    rows = make_rows(found.records, recipe)
+    chosen_recipes = _recipes(recipe, found)
+    rows = make_rows(found.records, chosen_recipes)
     table = results_table(rows, make_targets(rows))
     if found.skipped:
         typer.echo(f"Skipped: {_grouped(found.skipped)}.", err=True)
@@ -66,7 +66,7 @@ def results(
         typer.echo(json.dumps([row_to_plain(row) for row in rows], indent=2, ensure_ascii=False))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        typer.echo("\n".join((table.text(width), *_others(found, recipe))))
+        typer.echo("\n".join((table.text(width), *_others(found, chosen_recipes))))
     for file in write or ():
         mark, chosen = (SHORT, short_table(rows)) if has_marks(file, SHORT) else (MARK, table)
         changed = write_between(file, mark, f"{chosen.markdown()}\n- Written by `{_command(recipe, write or ())}`.")
@@ -118,19 +118,23 @@ def _find(folder: Path | None) -> Found:
     return found
 
 
-def _check_recipe(recipe: str, found: Found) -> None:
-    """Refuse a name that is neither a recipe's nor a record's."""
+def _recipes(text: str, found: Found) -> tuple[str, ...]:
+    """The names in a list with commas; refused are those that are neither a recipe's nor a record's."""
     from pdejepa.method.recipes import RECIPES
 
     known = dict.fromkeys((*RECIPES, *(record.recipe for record in found.records)))
-    if recipe not in known:
-        hint = did_you_mean(recipe, known) or "."
-        raise UsageError(f"--recipe: unknown recipe {recipe[:80]!r}{hint} There are {', '.join(filter(None, known))}.")
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or "."
+            told = ", ".join(filter(None, known))
+            raise UsageError(f"--recipe: unknown recipe {name[:80]!r}{hint} There are {told}.")
+    return names
 
 
-def _others(found: Found, recipe: str) -> list[str]:
+def _others(found: Found, recipes: Sequence[str]) -> list[str]:
     """Which other recipes there are records of."""
-    counts = Counter(record.recipe for record in found.records if record.recipe != recipe)
+    counts = Counter(record.recipe for record in found.records if record.recipe not in recipes)
     told = ", ".join(f"{name or 'unnamed'} ({n})" for name, n in sorted(counts.items()))
     return [f"Records of other recipes, shown with --recipe: {told}."] if told else []
 

@@ -136,7 +136,9 @@ def _summary(trained: Trained, out: str) -> str:
     lines = [f"data         {trained.seconds['data']:8.1f} s"]
     for name, report in trained.reports.items():
         score = "" if report.get("score") is None else f"   score on valid {report['score']:.4g}"
-        lines.append(f"{name:<12} {report['seconds']:8.1f} s   {report['steps']:,} steps{score}")
+        flops = report.get("flops", 0.0)
+        rate = f"   {flops:.2g} operations, {flops / report['seconds'] / 1e9:,.0f} GFLOP/s" if flops else ""
+        lines.append(f"{name:<12} {report['seconds']:8.1f} s   {report['steps']:,} steps{rate}{score}")
     if "decode" in trained.reports:
         lines.append(f"Next: pdejepa evaluate {out} --splits test; pdejepa report {out}")
     return "\n".join(lines)

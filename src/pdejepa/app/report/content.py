@@ -43,6 +43,7 @@ class StageContent:
     n_planned: int | None = None
     n_done: int | None = None
     seconds: float | None = None
+    flops: float | None = None
     selected: int | None = None  # step whose weights were kept
     score: float | None = None  # of the selected step
     sha256: str = ""
@@ -196,6 +197,7 @@ class _Reader:
             n_planned=_whole(plan.get("steps")),
             n_done=_whole(done.get("steps")) or max((line["step"] for line in lines), default=0),
             seconds=max(spent, default=None) if seconds is None else seconds,
+            flops=number(done.get("flops")),
             selected=_whole(done.get("step")),
             score=number(done.get("score")) if done else next(reversed(series(valid, "score")[1]), None),
             sha256=str(done.get("weights_sha256") or ""),

@@ -144,8 +144,24 @@ def _parameters(content: RunContent) -> Html:
 # ---- 2 and 3: stages ---------------------------------------------------------------------------------------------
 def stages(content: RunContent) -> Html:
     names = [*FOUR, *(name for name in content.asked if name not in FOUR)]
-    columns = ("stage", "learns", "steps", "time", "kept step", "final loss", "score on valid", "what the score is")
-    notes = ("Lower scores are better. The next stage builds on the weights of the kept step.",)
+    columns = (
+        "stage",
+        "learns",
+        "steps",
+        "time",
+        "operations",
+        "GFLOP/s",
+        "share",
+        "kept step",
+        "final loss",
+        "score on valid",
+        "what the score is",
+    )
+    notes = (
+        "Lower scores are better. The next stage builds on the weights of the kept step. Operations are those of "
+        "matrix products, convolutions and attention; the share is of all stages. Only polishing trains the forecast "
+        "of fields that is judged.",
+    )
     return section("stages", "The stages", table(Table(columns, [_stage_row(content, name) for name in names], notes)))
 
 
@@ -153,12 +169,21 @@ def _stage_row(content: RunContent, name: str) -> tuple[str, ...]:
     stage, (learns, score) = content.stages[name], STAGE_WORDS[name]
     if not stage.is_begun:
         told = "not part of this run" if name not in content.asked else "not begun"
-        return name, learns, told, "-", "-", "-", "-", score
+        return name, learns, told, "-", "-", "-", "-", "-", "-", "-", score
     steps = _steps(stage) + ("" if stage.is_done else ", unfinished")
     kept = "-" if stage.selected is None else f"{stage.selected:,}"
     is_share = name in IN_PERCENT and stage.score is not None
     told = percent(stage.score) if is_share else value(stage.score)
-    return name, learns, steps, duration(stage.seconds), kept, value(stage.loss), told, score
+    work = _work(stage, sum(other.flops or 0.0 for other in content.stages.values()))
+    return name, learns, steps, duration(stage.seconds), *work, kept, value(stage.loss), told, score
+
+
+def _work(stage: StageContent, total: float) -> tuple[str, str, str]:
+    """Operations of a stage, their rate, and their share of those of all stages."""
+    if not stage.flops:
+        return "-", "-", "-"
+    rate = f"{stage.flops / stage.seconds / 1e9:,.0f}" if stage.seconds else "-"
+    return f"{stage.flops:.2g}", rate, percent(stage.flops / total)
 
 
 def training(content: RunContent) -> Html:
