@@ -24,7 +24,6 @@ interrupted keeps the trials that were done; its training begins anew.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import time
 import traceback
@@ -39,6 +38,7 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
+from pdejepa.core.load import is_busy, load_and_cores
 from pdejepa.evaluate.record import METHOD, parse, to_plain
 from pdejepa.method import recipes
 from pdejepa.studies.compare.comparison_records import SolverRecord, budget_key, read_record
@@ -52,7 +52,6 @@ from pdejepa.systems.structure import SIZES
 from pdejepa.training.budget import TotalBudget
 
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
-BUSY = 0.75  # processes that run or wait, per core, above which seconds on a CPU are not one's own
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
 
 
@@ -95,8 +94,8 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecor
 
 def _check_load(say: Callable[[str], object]) -> None:
     """Say so if others use the CPU: threads that wait for each other then make a fiftieth of their steps, or less."""
-    load, n = os.getloadavg()[0], os.cpu_count() or 1
-    if load > BUSY * n:
+    if is_busy():
+        load, n = load_and_cores()
         say(
             f"This machine was busy in the last minute (load {load:.1f}, {n} cores). If it stays so, seconds buy few "
             "steps here and errors mean little; OMP_NUM_THREADS=1 loses least."
