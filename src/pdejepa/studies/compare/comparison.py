@@ -6,9 +6,9 @@
       runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
-the recipe's, as it is, three times as much; the best score on valid wins, or on train of those who fit codes, which
-are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
-record in the same folder.
+the recipe's, as it is, three times as much) and nothing else is tuned.  The best score on valid wins; for solvers that
+fit codes, which are known on train only, the best on train.  A longer budget with trials of the same length takes over
+those of a record in the same folder.
 
 A budget is a time, or a number of steps or operations (`pdejepa.training.budget`).  Seconds are those of training: the
 warm-up, on a GPU the recording of steps, scores, and steps, whose schedule follows the clock and which end in time
@@ -118,7 +118,7 @@ def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None)
 
 
 def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
-    """The data of all splits, on the grid of the recipe; and if one of those who wait needs it, what a frame tells."""
+    """The data of all splits, on the grid of the recipe; and what a frame tells, if a waiting solver needs it."""
     if plan.device.type == "cpu":
         _check_load(say)
     system = build_system(plan.system, plan.size, dict(recipes.get(plan.system, plan.recipe).switches))
