@@ -161,7 +161,7 @@ class Baseline(nn.Module, ABC):
 
 
 def check_recipe(name: str) -> None:
-    """Refuse what is no name of a recipe."""
+    """Refuse what is not the name of a recipe."""
     if name not in list(BUDGETS):
         hint = did_you_mean(name, BUDGETS) or "."
         raise ConfigError(f"There is no recipe {name!r}{hint} Recipes: {', '.join(BUDGETS)}.")

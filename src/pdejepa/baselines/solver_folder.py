@@ -57,7 +57,7 @@ class Saved:
             xi_mean=self.xi_mean,
             xi_std=self.xi_std,
             n_environments=self.n_environments,
-            n_train=1,  # decides epochs, of which a trained network knows nothing
+            n_train=1,  # decides epochs, which a trained network does not need
             has_support=self.has_support,
         )
         kind = baselines.get(self.solver)
