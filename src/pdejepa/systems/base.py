@@ -298,7 +298,7 @@ class System(ABC):
 
     @property
     def n_rhs(self) -> int:
-        """Channels of the state that `rhs` and `operators` act on; more than the fields if one frame is no state."""
+        """Channels of the state that `rhs` and `operators` act on; more than the fields if one frame is not a state."""
         return len(self.fields)
 
     # ---- right-hand side -----------------------------------------------------------------------------------
