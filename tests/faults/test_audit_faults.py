@@ -20,6 +20,7 @@ from pdejepa.data.audit import physics_checks
 from pdejepa.data.audit.auditor import AuditConfig, audit
 from pdejepa.data.audit.findings import JSON_NAME, TEXT_NAME, Report
 from pdejepa.systems.advection import Advection
+from pdejepa.systems.combined import Combined
 from pdejepa.systems.structure import Check, Reference
 
 Make = Callable[[str], Path]
@@ -394,6 +395,17 @@ def foreign(copy: Path) -> Path:
         with h5py.File(path, "r+") as file:
             del file["provenance"]
     return copy
+
+
+def test_a_system_may_come_to_rest(copy: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it declares so, frames that do not move are reported, and are no fault."""
+    change(copy, TEST, freeze)
+    monkeypatch.setattr(Combined, "comes_to_rest", True)
+    _, out, err = run(copy, capsys)
+    words = "1 trajectory contains frames equal to the one before (test: 4), first at frame 8."
+    line = next(line for line in out.splitlines() if words in line)
+    assert line.startswith("reported frames")
+    assert words not in err
 
 
 def test_a_foreign_folder_gets_what_can_be_said(foreign: Path, capsys: Printed) -> None:

@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
 
 def test_a_stray_file_is_not_mixed_in(copy: Path) -> None:
     (copy / "data/train/extra.h5").write_bytes(b"")
-    with pytest.raises(DataError, match=r"extra.h5 is no part of this data set"):
+    with pytest.raises(DataError, match=r"extra.h5 is not part of this data set"):
         run(copy)
 
 

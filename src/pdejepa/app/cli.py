@@ -23,6 +23,7 @@ import typer
 
 from pdejepa import __version__
 from pdejepa.core.errors import EXIT_CODES, ExtrapolationWarning, Interrupted, PdejepaError, ResourceError, UsageError
+from pdejepa.core.load import is_busy
 
 COMMANDS: tuple[str, ...] = (
     "systems",
@@ -98,9 +99,9 @@ def build_app() -> typer.Typer:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the entry point of the script `pdejepa`."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not set(TRAINING) & set(words[:2]):
+    if is_busy() or not set(TRAINING) & set(words[:2]):
         # Read when PyTorch is loaded: threads that wait asleep, not spinning, do no harm on a busy machine. Training
-        # is made of many short operations, for which waking up costs as much as the work.
+        # is made of many short operations, for which waking up costs as much as the work, if the cores are free.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return run(build_app(), words)
 

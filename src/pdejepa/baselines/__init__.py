@@ -56,7 +56,7 @@ def known_as(name: str) -> str:
 
 
 def check_name(name: str, names: Sequence[str] = NAMES) -> None:
-    """Refuse what is no name of a solver."""
+    """Refuse what is not the name of a solver."""
     if name not in names:
         raise ConfigError(f"There is no solver {name!r}{did_you_mean(name, names) or '.'} Solvers: {', '.join(names)}.")
 

@@ -161,10 +161,27 @@ class Baseline(nn.Module, ABC):
 
 
 def check_recipe(name: str) -> None:
-    """Refuse what is no name of a recipe."""
+    """Refuse what is not the name of a recipe."""
     if name not in list(BUDGETS):
         hint = did_you_mean(name, BUDGETS) or "."
         raise ConfigError(f"There is no recipe {name!r}{hint} Recipes: {', '.join(BUDGETS)}.")
+
+
+def check_label(solver: Baseline, name: str) -> None:
+    """Refuse the name of one recipe for a network with the sizes of another; changed sizes keep the name they had."""
+    check_recipe(name)
+    if solver.config != solver.recipe(name, solver.task).model:
+        for other in BUDGETS:
+            if solver.config == _sizes(solver, other):
+                raise ConfigError(f"This {solver.card.title} has the sizes of recipe {other!r}, not of {name!r}.")
+
+
+def _sizes(solver: Baseline, recipe: str) -> Any:
+    """Those of a recipe, or None if it cannot be made for the task."""
+    try:
+        return solver.recipe(recipe, solver.task).model
+    except ConfigError:
+        return None
 
 
 def march(step: Callable[[Tensor], Tensor], u_hist: Tensor, n_history: int, n_frames: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A fitted solver in use: physical units in and out, and an outcome for every row; divergence is no exception.
+"""A fitted solver in use: physical units in and out, and an outcome for every row; divergence is not an exception.
 
 Nor are frames, parameters or support that are not finite: such a row is lost from its first new frame on.
 Letters: B rows, H observed frames, n new frames, K support trajectories, C channels, *grid spatial axes, P parameters.

@@ -29,7 +29,7 @@ class Pool:
     """Standardised fields (n,T,C,*grid), parameters (n,P) and environment numbers (n,) of train, valid and others.
 
     A comparison adds tail_from, the first frame that no solver is given (0: unknown), and floors, the errors per split
-    that remain to who does not know the parameters.
+    that remain without knowledge of the parameters.
     """
 
     data: TrainingData

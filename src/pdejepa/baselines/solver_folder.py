@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from pdejepa import baselines
-from pdejepa.baselines.baseline import Baseline, check_recipe
+from pdejepa.baselines.baseline import Baseline, check_label
 from pdejepa.baselines.inference import PublishedSolver
 from pdejepa.baselines.solver_settings import without_former
 from pdejepa.baselines.task import Task
@@ -57,7 +57,7 @@ class Saved:
             xi_mean=self.xi_mean,
             xi_std=self.xi_std,
             n_environments=self.n_environments,
-            n_train=1,  # decides epochs, of which a trained network knows nothing
+            n_train=1,  # decides epochs, which a trained network does not need
             has_support=self.has_support,
         )
         kind = baselines.get(self.solver)
@@ -69,7 +69,7 @@ class Saved:
 
 def save(solver: Baseline, folder: str | os.PathLike[str], recipe: str) -> None:
     """Write a solver that was made by a recipe."""
-    check_recipe(recipe)
+    check_label(solver, recipe)
     root, task = Path(folder), solver.task
     write_weights(root / WEIGHTS, gather({"solver": solver}))
     plain = {

@@ -79,7 +79,7 @@ class VitInContext(Baseline):
         return Window(0, n_support=1)
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
-        """Of every frame that is read, context or target, the error of the next one."""
+        """The error of the next frame, for every frame that is read, context or target."""
         u, support, every = batch["u"], batch["support"], self.config.every
         context = self.context(support)
         m = context.shape[1]

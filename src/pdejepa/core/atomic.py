@@ -176,6 +176,6 @@ def _fsync(path: Path) -> None:
 
 
 def _fsync_directory(directory: Path) -> None:
-    """Make the rename itself durable. Some network file systems cannot, which is no reason to fail."""
+    """Make the rename itself durable. Some network file systems cannot, which must not fail it."""
     with contextlib.suppress(OSError):
         _fsync(directory)

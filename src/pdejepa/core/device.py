@@ -219,18 +219,14 @@ def few_threads(like: torch.Tensor | None = None) -> Iterator[None]:
 def map_chunks(function: Callable[[T], R], items: Sequence[T], device: torch.device) -> list[R]:
     """[function(item) for item in items], on a CPU with one single-threaded worker per core.
 
-    Chunks are independent, so they use the cores better than the operations inside one chunk would.
+    Chunks are independent, so they use the cores better than the operations inside one chunk would.  Workers begin
+    with PyTorch's own settings of a thread: gradients are on.
     """
     n = min(torch.get_num_threads(), len(items))
     if device.type != "cpu" or n <= 1:
         return [function(item) for item in items]
-
-    def work(item: T) -> R:
-        with few_threads():
-            return function(item)
-
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(work, items))
+    with few_threads(), ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return list(pool.map(function, items))
 
 
 def fuse(function: Callable[P, R]) -> Callable[P, R]:

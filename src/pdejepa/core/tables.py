@@ -88,7 +88,7 @@ class Table:
         ]
 
     def _numbers(self) -> list[bool]:
-        """Of every column whether it holds numbers only, at least one."""
+        """Whether a column holds numbers only, and at least one; for every column."""
         columns = [[row[i] for row in self.rows] for i in range(len(self.head))]
         return [any(column) and all(map(NUMBER.fullmatch, column)) for column in columns]
 

@@ -204,7 +204,7 @@ def environments_of(xi: Tensor) -> Tensor:
 
 
 def _hash(settings: Mapping[str, object], blocks: Mapping[str, Block]) -> str:
-    """Of the settings, all parameters, and some trajectories of every split."""
+    """A hash of the settings, all parameters, and some trajectories of every split."""
     result = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for block in blocks.values():
         result.update(block.xi.cpu().contiguous().numpy().tobytes())

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import torch
+
 from pdejepa.evaluate.evaluations import Evaluation
 from pdejepa.evaluate.published import PUBLISHED, ROWS, Published, metric_of
 from pdejepa.systems import NAMES, System, get
@@ -92,6 +94,22 @@ class Row:
         """The error by which the system is compared, over seeds; None if no record tells it."""
         metric = metric_of(self.system.name)
         return _spread(getattr(r.errors[split], metric) for r in self.records if split in r.errors)
+
+    def scatter(self, split: str) -> float | None:
+        """Standard error of the mean error over the environments of a split, as a bootstrap over them would find it.
+
+        Trajectories of an environment share parameters and thus errors, so environments are counted, not trajectories.
+        None where it is not known: records tell single trajectories by rel_l2 only.
+        """
+        known = [r.errors[split].trajectories for r in self.records if split in r.errors]
+        if metric_of(self.system.name) != "rel_l2" or not known or not all(known) or len(set(map(len, known))) > 1:
+            return None
+        if any(error is None for one in known for error in one):
+            return None
+        errors = torch.tensor(known, dtype=torch.float64).mean(0)  # (n,) over seeds
+        numbers = self.system.environment_of(split, range(len(errors)))
+        means = torch.stack([errors[numbers == number].mean() for number in numbers.unique()])
+        return float(means.std(correction=0) / len(means) ** 0.5) if len(means) > 1 else None
 
     def ratio(self, split: str) -> float | None:
         """Ours / published; None where either is missing."""

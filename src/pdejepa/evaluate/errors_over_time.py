@@ -15,7 +15,7 @@ REMARKS = {
 
 
 def error_panels(rows: Sequence[Row]) -> dict[str, list[Curve]]:
-    """One panel per system, by its title; systems of which no record tells errors frame by frame are left out."""
+    """One panel per system, by its title; systems without recorded errors per frame are left out."""
     grouped: dict[str, list[Row]] = {}
     for row in rows:
         if any(_errors(row, split) is not None for split in row.splits):

@@ -26,7 +26,7 @@ from torch import Tensor
 from pdejepa.core.errors import DataError
 from pdejepa.evaluate.record import Checked
 
-SMALLEST = 1e-12  # a change shorter than this is no change
+SMALLEST = 1e-12  # a change shorter than this is not a change
 
 
 def lag_cosines(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pdejepa.core.tables import Table
 from pdejepa.core.text import human_bytes, percent
-from pdejepa.evaluate.against_paper import OOD, TEST, Row, Spread, Target
+from pdejepa.evaluate.against_paper import OOD, TEST, Row, Target
 from pdejepa.evaluate.published import metric_of
 from pdejepa.systems import get
 
@@ -29,6 +29,7 @@ SHORT_HEAD = ("system", "inside", "published", "outside", "published outside", "
 SPARE = ("machine", "weights", "operations", "seconds", "best other solver", "published ood")
 JOINT = "joint"
 OWN = "our split"
+SCATTER = "±: standard error of the mean over the parameter sets of the split."
 
 
 def results_table(rows: Sequence[Row], targets: Sequence[Target]) -> Table:
@@ -41,21 +42,28 @@ def short_table(rows: Sequence[Row]) -> Table:
     last = {(row.system.name, row.recipe): row for row in rows}
     lines = [_short(row) for row in last.values()]
     legend = "Relative L2 error of whole forecasts from one frame, inside and outside the training range."
-    return Table(SHORT_HEAD, lines, [legend])
+    return Table(SHORT_HEAD, lines, [f"{legend} {SCATTER}" if any("±" in "".join(line) for line in lines) else legend])
 
 
 def _short(row: Row) -> tuple[str, ...]:
-    test, ood, published = row.error(TEST), row.error(OOD), row.published
+    ood, published = row.error(OOD), row.published
     is_ours = " (our split)" if ood and row.is_ours(OOD) else ""
     has_two = bool(row.records) and row.records[0].observed_frames == 2
     return (
         f"{row.system.title} (from two frames)" if has_two else row.system.title,
-        percent(test.mean) if test else "not measured",
+        _share(row, TEST) or "not measured",
         percent(published.id) if published else "-",
-        f"{percent(ood.mean)}{is_ours}" if ood else "-",
+        f"{_share(row, OOD)}{is_ours}" if ood else "-",
         percent(published.ood) if published else "-",
         f"{row.recipe}, {row.seconds.mean / 60:,.0f} min, {row.device}" if row.seconds else "-",
     )
+
+
+def _share(row: Row, split: str) -> str:
+    """`0.353% ± 0.0156%`; empty if the error is not known."""
+    found, scatter = row.error(split), row.scatter(split)
+    told = "" if scatter is None else f" ± {percent(scatter)}"
+    return f"{percent(found.mean)}{told}" if found else ""
 
 
 # ---- cells -----------------------------------------------------------------------------------------------------
@@ -67,7 +75,7 @@ def cells(row: Row) -> tuple[str, ...]:
         name,
         row.recipe or "-",
         row.what,
-        _error(row.error(TEST)),
+        _error(row, TEST),
         f"{published.id:.4f}" if published else "-",
         "-" if ratio is None else f"{ratio:.2f}",
         _ood(row),
@@ -80,11 +88,13 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _error(found: Spread | None) -> str:
+def _error(row: Row, split: str) -> str:
+    """`0.0035 ± 0.0002 (0.0033-0.0037)`."""
+    found, scatter = row.error(split), row.scatter(split)
     if found is None:
         return "-"
-    spread = f" ({found.low:.4f}-{found.high:.4f})" if found.n > 1 else ""
-    return f"{found.mean:.4f}{spread}"
+    told = "" if scatter is None else f" ± {scatter:.4f}"
+    return f"{found.mean:.4f}{told}{f' ({found.low:.4f}-{found.high:.4f})' if found.n > 1 else ''}"
 
 
 def _ood(row: Row) -> str:
@@ -93,7 +103,7 @@ def _ood(row: Row) -> str:
     told = []
     for split in splits:
         name = "" if splits == [OOD] else f"{split} "
-        told.append(f"{name}{_error(row.error(split))}{f' ({OWN})' if row.is_ours(split) else ''}")
+        told.append(f"{name}{_error(row, split)}{f' ({OWN})' if row.is_ours(split) else ''}")
     return "; ".join(told) or "-"
 
 
@@ -123,6 +133,8 @@ def _name(target: Target) -> str:
 def _legend(rows: Sequence[Row]) -> str:
     """What stands in the table; words that do not occur are not explained."""
     parts = ["Relative L2 over all forecast frames, mean over trajectories and seeds (smallest-largest)."]
+    if any(row.scatter(split) is not None for row in rows for split in row.splits):
+        parts.append(SCATTER)
     if any(metric_of(row.system.name) == "rel_l2_joint" for row in rows):
         parts.append(f"{JOINT}: one norm over all channels.")
     if any(row.is_ours(split) for row in rows for split in row.splits):

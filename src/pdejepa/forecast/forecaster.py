@@ -12,6 +12,7 @@ Letters: B rows, H observed frames, n new frames, C channels, *grid spatial axes
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.arrays import as_count, gradients_kept
-from pdejepa.core.device import full_precision, pick_device, without_new_code
+from pdejepa.core.device import few_threads, full_precision, map_chunks, pick_device, without_new_code
 from pdejepa.core.errors import ExtrapolationWarning, ParameterError
 from pdejepa.core.run_folder import FOUR
 from pdejepa.forecast import request
@@ -124,11 +125,18 @@ class Forecaster:
         n_new = self._checked_frames(n_frames, u.shape[1])
         start = float(self.problem.times[0]) if t0 is None else _checked_time(t0)
         field = request.forcing_field(self.problem, forcing, len(rows), start, self.device)
-        parts = []
+        with_gradients = torch.is_grad_enabled()
+
+        def run(part: slice) -> tuple[Tensor, Tensor]:
+            own = field(part) if field is not None else None
+            one_thread = few_threads() if self.device.type == "cpu" else contextlib.nullcontext()
+            with one_thread, torch.set_grad_enabled(with_gradients):  # a worker does not know what the caller set
+                return self._run(u[part], rows[part], n_new, start, own)
+
+        pieces = self._pieces(len(rows), u.shape[1] + n_new)
         with full_precision(self.device), without_new_code(self.device):
-            for part in self._pieces(len(rows), u.shape[1] + n_new):
-                own = field(part) if field is not None else None
-                parts.append(self._run(u[part], rows[part], n_new, start, own))
+            # functions of users need not bear several threads
+            parts = [run(piece) for piece in pieces] if callable(forcing) else map_chunks(run, pieces, self.device)
         decoded, first_bad = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         n_observed = u.shape[1]
         total = n_observed + n_new
@@ -203,10 +211,12 @@ class Forecaster:
         return n
 
     def _pieces(self, n_rows: int, n_frames: int) -> list[slice]:
-        """Rows in pieces whose latents fit into the memory meant for them."""
+        """Rows in pieces whose latents fit into the memory meant for them; on a CPU one for each core at least."""
         config, n_tokens = self.surrogate.config, self.surrogate.patches.n_tokens
         row = 4 * n_tokens * (3 * n_frames * config.encoder.width + 24 * config.field.width)
         size = max(1, int(_memory(self.device) / row))
+        if self.device.type == "cpu":
+            size = min(size, math.ceil(n_rows / torch.get_num_threads()))
         return [slice(begin, min(begin + size, n_rows)) for begin in range(0, n_rows, size)]
 
     def _run(self, u: Tensor, xi: Tensor, n_new: int, t0: float, forcing: ForcingField | None) -> tuple[Tensor, Tensor]:

@@ -187,7 +187,7 @@ def read(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}).") from None
     if len(raw) > MAX_CONFIG_BYTES:
-        raise CheckpointError(f"{path} is larger than {MAX_CONFIG_BYTES // 1_000_000} MB; it is no model's.")
+        raise CheckpointError(f"{path} is larger than {MAX_CONFIG_BYTES // 1_000_000} MB, and no model's.")
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError) as error:

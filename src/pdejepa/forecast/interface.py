@@ -78,7 +78,7 @@ class Outcome:
         return f"unstable: frame {self.first_bad} left every plausible bound; it and all later frames are NaN"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Forecast:
     """Forecast fields in physical units.  `fields` begins with the observed frames as they were given.
 
@@ -95,6 +95,16 @@ class Forecast:
     seconds: float
     adapt_seconds: float = 0.0
     reconstruction: Tensor | None = None  # (B,H,C,*grid) float32
+
+    def __repr__(self) -> str:
+        """What it is, in a few words; the numbers are in its fields."""
+        n_rows, n_frames, *shape = self.fields.shape
+        unstable = sum(outcome.label != "ok" for outcome in self.outcome)
+        return (
+            f"<Forecast: {n_rows} row{'s' * (n_rows != 1)}, {n_frames - self.n_observed} new frames of "
+            f"{' x '.join(map(str, shape))} to t = {float(self.times[-1]):g}"
+            f"{f', {unstable} unstable' if unstable else ''}. {self.support}>"
+        )
 
     @property
     def new(self) -> Tensor:

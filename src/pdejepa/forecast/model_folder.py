@@ -68,7 +68,7 @@ def load_surrogate(path: str | os.PathLike[str], device: str | torch.device) -> 
 def _read(path: Path, sha256: str) -> dict[str, Tensor]:
     """The tensors of the file with that hash.  Reading comes first: it can say what a wrong file is."""
     if not path.exists():
-        raise CheckpointError(f"{path} is missing: {CONFIG_NAME} without weights is no model.")
+        raise CheckpointError(f"{path} is missing: {CONFIG_NAME} without weights is not a model.")
     tensors = read_weights(path)
     if sha256_file(path) != sha256:
         raise CheckpointError(f"{path} is damaged or of another model: its hash is not the one in {CONFIG_NAME}.")

@@ -65,7 +65,7 @@ class Decode(MethodStage):
         return Latents(self._fields(split), roll, kind, piece=self.n_together)
 
     def _fields(self, split: str) -> Tensor:
-        """Of the chosen trajectories; not a copy where they are all."""
+        """Values of the chosen trajectories; not a copy if all are chosen."""
         fields, rows = self.data.fields[split], self.chosen[split]
         return fields if len(rows) == len(fields) else fields[rows]
 

@@ -214,6 +214,8 @@ def _limits(problem: Problem, details: dict[str, Any]) -> str:
     n_new = len(details["times"]) - details["history"]
     lines = [
         f"- Trained on {n_new} new frames; any number can be asked for, but errors grow with time.",
+        f"- It knows initial states like those of {problem.name}'s training data; of others `result.support` says "
+        "whether the model sees them as they are.",
         "- Outside the training ranges it extrapolates; `result.support` says so, sentence by sentence.",
         "- A forecast that leaves every plausible bound is marked `unstable`, and is NaN from there on.",
         f"- One grid ({' x '.join(str(n) for n in details['grid'])}) and one frame distance only.",

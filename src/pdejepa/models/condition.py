@@ -50,7 +50,7 @@ class Statistics:
 
     @property
     def rms(self) -> float:
-        """Of the train split, over all channels."""
+        """The rms of the train split, over all channels."""
         squares = [mean**2 + std**2 for mean, std in zip(self.mean, self.std, strict=True)]
         return math.sqrt(sum(squares) / len(squares))
 
@@ -185,7 +185,7 @@ class Conditioner:
     def strength(self, xi: Tensor) -> Tensor:
         """How much stronger the terms are than at the nearest parameters of the train split, the most, (B,) >= 1.
 
-        Of a model for unit amplitude, xi are the parameters at that amplitude.
+        For unit-amplitude models, xi is given after rescaling.
         """
         table = self.statistics.unit_ranges or self.statistics.ranges
         ranges = [table[parameter.name] for parameter in self.problem.parameters]

@@ -4,7 +4,7 @@ The encoder's derivative maps a change f of the field to J(u) f in latent space:
 and not local, since attention mixes places.  The response has just these properties:
 
     e = W f                                    patches of the forcing, no bias
-    e <- e + A(h) e                            attention: who looks at whom is decided by the features h
+    e <- e + A(h) e                            attention weights come from the features h
     e <- e + W2 ((W1 e) * gelu(Wg LN(h)))      a gate decided by h
     E(q) f = W_out e
 

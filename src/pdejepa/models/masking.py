@@ -10,7 +10,7 @@ by a uniform offset, and every site is masked equally often.
 
 Every row keeps the same number of tokens.  The order in which tokens are taken is an integer key that is sorted:
 
-    context   visible tokens, then masked ones           (a masked token that had to be shown is no target)
+    context   visible tokens, then masked ones           (a masked token that had to be shown is not a target)
     target    masked tokens that are not context, then visible ones that are not context
 
 within each group in time-major order (`time_first`) or whole sites with all their frames in random order (`random`).

@@ -6,7 +6,7 @@
     ring axis    a = index 2 pi k_i / length,    k_i = 1 ... length/2 whole
 
 Both members of a pair turn by the same angle, so q.k depends on differences of positions only.  On a ring these
-differences count modulo the length, because a full turn of any whole wavenumber is no turn.
+differences count modulo the length, because a full turn of any whole wavenumber is not a turn.
 Each axis owns m = floor(d / 2 / number of axes) pairs, in axis order; pairs left over do not turn.
 Letters: B rows, H heads, n tokens, d head width, m pairs of one axis.
 """

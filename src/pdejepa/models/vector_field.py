@@ -7,7 +7,7 @@ All parts read the same features h = trunk(embed(LN(q))).  C and D_j are one hea
 system has a parameter-free part.  The forcing response E(q) is a linear map of the forcing patches f whose weights
 depend on h: zero forcing does nothing, and twice the forcing does twice as much, as in the PDE.
 
-Second-order systems (one frame is no state) carry (q, v): dq/ds = s_v v, and the field above is dv/ds.
+Second-order systems (one frame is not a state) carry (q, v): dq/ds = s_v v, and the field above is dv/ds.
 Letters: B rows, N tokens, D latent width, S state width (D or 2D), M terms, w width of the trunk.
 """
 

@@ -65,6 +65,7 @@ class System(ABC):
     edges: ClassVar[Padding | Literal[""]] = ""  # of convolutions; empty: what the boundaries say
     structure: ClassVar[Structure]
     reference: ClassVar[Reference]
+    comes_to_rest: ClassVar[bool] = False  # True: frames may be constant in space, or equal to the one before
     slope_bound: ClassVar[float] = 1e-2  # by how much, relatively, du/dt of solutions may differ from `rhs`
     constants: ClassVar[Mapping[str, float]] = MappingProxyType({})
     dtype: ClassVar[torch.dtype] = torch.float64
@@ -297,7 +298,7 @@ class System(ABC):
 
     @property
     def n_rhs(self) -> int:
-        """Channels of the state that `rhs` and `operators` act on; more than the fields if one frame is no state."""
+        """Channels of the state that `rhs` and `operators` act on; more than the fields if one frame is not a state."""
         return len(self.fields)
 
     # ---- right-hand side -----------------------------------------------------------------------------------

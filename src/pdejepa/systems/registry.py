@@ -78,7 +78,7 @@ def _module(name: str) -> Any:
         return sys.modules[known]
     spec = importlib.util.spec_from_file_location(known, path.resolve())
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[known] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

@@ -68,7 +68,7 @@ class Jumps:
         self._is_told = False
 
     def notice(self, norm: float) -> str:
-        """Words for people who watch; empty as long as all is well."""
+        """A warning to print, or an empty text."""
         usual = statistics.median(self._norms) if len(self._norms) >= N_USUAL else norm
         if not self._is_told and norm > JUMP * usual > 0:
             self._is_told = True

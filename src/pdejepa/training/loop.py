@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -30,10 +30,10 @@ from pdejepa.core.text import human_bytes
 from pdejepa.core.weights import first_not_finite, gather, restore
 from pdejepa.training import timing
 from pdejepa.training.average import with_averages
-from pdejepa.training.checkpoint import BEST, StageFolder
+from pdejepa.training.checkpoint import BEST, StageFolder, step_name
 from pdejepa.training.distributed import agree, ask_rank_zero, explain_loss, mean_over_ranks
 from pdejepa.training.guard import Jumps, describe_trajectories
-from pdejepa.training.interrupts import StopRequest, stop_on_signal
+from pdejepa.training.interrupts import StepGivenUp, StopRequest, stop_on_signal
 from pdejepa.training.memory_store import Scratch
 from pdejepa.training.metrics_log import append_line, read_lines, sync
 from pdejepa.training.plan import Plan, check_upstream, planned_steps
@@ -116,7 +116,10 @@ class _Training:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             while self.done < self.n_steps:
-                metrics = self.learner.update(self.done, self.n_steps)
+                try:
+                    metrics = self.learner.update(self.done, self.n_steps)
+                except StepGivenUp:
+                    self._give_up()
                 self.done, request.is_preparing = self.done + 1, False
                 if self.deadline is not None:
                     n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
@@ -134,6 +137,14 @@ class _Training:
                 bar.advance()
                 if should_stop and not is_last:
                     raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
+
+    def _give_up(self) -> NoReturn:
+        """Save the finished steps; the one that was given up changed no weight."""
+        if self.done and self.store.resumes and self.store.latest() != step_name(self.done):
+            self._save(False)
+        if not self.done:
+            raise Interrupted("Stopped in the first step. Start again with the same command.")
+        raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
 
     def _n_due(self) -> int:
         """How many scores should have been made by now."""

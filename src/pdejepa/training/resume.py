@@ -104,7 +104,7 @@ def choose_trained(stage: Stage) -> None:
     stage.requires_grad_(False)
     for name, module in stage.trained().items():
         if any(id(p) not in own for p in module.parameters()):
-            raise RuntimeError(f"{name} is trained, but it is no submodule of {stage.name}.")
+            raise RuntimeError(f"{name} is trained, but it is not a submodule of {stage.name}.")
         module.requires_grad_(True)
 
 

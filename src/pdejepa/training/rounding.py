@@ -4,8 +4,8 @@ Products in bfloat16 see weights rounded to eight bits, so what learns is the ne
 are in float32, where the same weights unrounded are another network: off by a thousandth, and rollouts add that up.
 So a training with `rounds` is judged and finished with rounded weights; it goes on, and is resumed, with exact ones.
 
-Only what was rounded in training is: parts that are computed in float32 on purpose keep their digits.  Which these are
-is not declared but seen, in one computation of the loss.
+Only parameters that autocast rounds are rounded: parts that are computed in float32 on purpose keep their digits.
+One forward pass detects which parameters autocast rounds.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def seen_rounded(parameters: Iterable[Tensor], compute: Callable[[], object]) ->
 
 @torch.no_grad()
 def round_all(parameters: Iterable[Tensor]) -> None:
-    """They take the nearest values of bfloat16, and stay float32."""
+    """Round parameters to the nearest values of bfloat16; they stay float32."""
     for parameter in parameters:
         parameter.copy_(parameter.bfloat16())
 
 
 @contextmanager
 def rounded(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Inside, they are rounded; afterwards they are what they were."""
+    """Parameters are rounded inside the block, and restored afterwards."""
     before = [parameter.detach().clone() for parameter in parameters]
     round_all(parameters)
     try:

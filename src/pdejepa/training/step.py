@@ -24,7 +24,7 @@ from pdejepa.training.distributed import mean_over_ranks
 from pdejepa.training.first_bad import first_bad_tensor
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
-from pdejepa.training.interrupts import stop_if_asked
+from pdejepa.training.interrupts import let_signals_in, may_be_given_up, stop_if_asked
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
@@ -40,6 +40,7 @@ class Learner:
         self.stage, self.context, self.settings, self._refuse = stage, context, stage.settings, refuse
         self.model: nn.Module = stage  # wrapped if there are several ranks
         choose_trained(stage)
+        self._watches = let_signals_in(stage) if context.device.type == "cpu" and context.world == 1 else []
         self._renew()
         self.gradients = self._gradients()
         self.factor = 1.0  # of the learning rate, in the latest step
@@ -68,9 +69,10 @@ class Learner:
         """One step: everything that changes the weights is here."""
         self.factor = learning_rate_factor(self.settings.schedule, step, n_steps)
         self.optimiser.set_factor(self.factor)
-        with torch.no_grad():
-            batch = self.stage.batch(step, n_steps)
-        metrics = self.gradients(batch)
+        with may_be_given_up():
+            with torch.no_grad():
+                batch = self.stage.batch(step, n_steps)
+            metrics = self.gradients(batch)
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
         if self.guard.is_immediate:
@@ -93,8 +95,10 @@ class Learner:
     def score(self) -> dict[str, float]:
         """In float32, as forecasts are judged, if with the fast products of a GPU."""
         device = self.context.device
-        with torch.no_grad(), tf32(device), without_new_code(device), self.averaged(), rounded(self.rounded()):
-            return self.stage.score()
+        seen = self.rounded()
+        with may_be_given_up(), torch.no_grad(), tf32(device), without_new_code(device):
+            with self.averaged(), rounded(seen):
+                return self.stage.score()
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Inside, the trained weights are their moving averages, if any are kept."""
@@ -157,6 +161,8 @@ class Learner:
     def close(self) -> None:
         """Free the gradients, and let go of the parameters: the next stage may train them too."""
         self.gradients.close()
+        for watch in self._watches:
+            watch.remove()
         if isinstance(self.model, DistributedDataParallel):
             self.model._remove_autograd_hooks()
             self.model = self.stage

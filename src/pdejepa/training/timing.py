@@ -78,7 +78,7 @@ class Measured:
 def measure(settings: StageTraining, work: Work, keep: Keep) -> Measured:
     """Warm up, and see what fits into the seconds that are left; rank 0 decides.
 
-    Warming up is no part of the seconds of a trial: compiling would use up short ones, and it shall learn something.
+    Warming up is not part of the seconds of a trial: compiling would use up short ones, and it shall learn something.
     """
     begun, seconds = clock(), settings.budget.seconds
     _warm_up(work, math.inf if keep == "trial" else begun + WARM_SHARE * seconds)

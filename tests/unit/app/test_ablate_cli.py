@@ -65,7 +65,7 @@ def test_reports_of_several_records(tmp_path: Path, capsys: Printed) -> None:
         (["advection", "--out", "x", "--write", "a.md"], 2, "use it with --report DIR"),
         (["advection", "--out", "x", "variant=geo"], 2, "variant physics, got geo"),
         (["advection", "--out", "x", "aling.window=3"], 2, "did you mean 'align'"),
-        (["advection", "--out", "x", "--base", "nowhere"], 4, "nowhere is no run of pdejepa"),
+        (["advection", "--out", "x", "--base", "nowhere"], 4, "nowhere is not a run of pdejepa"),
         (["advection", "--out", "x", "--base", "nowhere", "--seconds", "5"], 2, "--base has had its training"),
         (["--report", "nowhere"], 3, "nowhere cannot be read"),
         (["--report", "broken.json"], 3, "Give the command that wrote it, pdejepa ablate NAME --out DIR, once more"),

@@ -207,3 +207,18 @@ def test_which_source_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(config_app(seen), ["go", "sed=3"]) == 2
     assert "override: sed: unknown key, did you mean 'seed'?" in capsys.readouterr().err
     assert len(seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "load", "policy"),
+    [("train --help", 0.1, None), ("train --help", 100.0, "PASSIVE"), ("forecast --help", 0.1, "PASSIVE")],
+)
+def test_threads_wait_asleep_unless_a_training_has_free_cores(
+    words: str, load: float, policy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spinning on a busy machine makes a training many times slower, and so does sleeping on an idle one."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert main(words.split()) == 0
+    assert os.environ.get("OMP_WAIT_POLICY") == policy

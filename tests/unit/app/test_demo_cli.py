@@ -101,7 +101,7 @@ def test_models_by_system(shipped: Path, capsys: Printed) -> None:
         assert "Model fast-advection: " in capsys.readouterr().out
     assert main(["demo", "heat"]) == 4
     err = capsys.readouterr().err
-    assert err.startswith("Of heat no model comes with this pdejepa (there are: fast-advection); train one")
+    assert err.startswith("No model of heat comes with this pdejepa (there are: fast-advection); train one")
     assert "pdejepa train heat --recipe tiny --out runs/heat" in err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -77,6 +78,16 @@ def test_an_unknown_recipe_is_refused_before_anything_is_written(tmp_path: Path)
     with pytest.raises(ConfigError, match="There is no recipe 'fats', did you mean 'fast'"):
         solver_folder.save(Fno(Fno.recipe("tiny", task).model, task), tmp_path / "new", "fats")
     assert not (tmp_path / "new").exists()
+
+
+def test_the_recipe_of_a_network_is_told_truly(tmp_path: Path) -> None:
+    task = task_of("combined", 64)
+    solver = Fno(Fno.recipe("tiny", task).model, task)
+    with pytest.raises(ConfigError, match="has the sizes of recipe 'tiny', not of 'fast'"):
+        solver_folder.save(solver, tmp_path / "new", "fast")
+    assert not (tmp_path / "new").exists()
+    changed = Fno(dataclasses.replace(solver.config, depth=solver.config.depth + 1), task)
+    solver_folder.save(changed, tmp_path / "new", "fast")  # fast with a word that changes it
 
 
 @pytest.mark.parametrize("content", [b"", b"[1", b"[]", None])

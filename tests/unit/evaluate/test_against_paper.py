@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -193,3 +194,23 @@ def test_markdown_cannot_be_broken_by_a_record() -> None:
     (line,) = [line for line in text.splitlines() if line.startswith("| Heat")]
     assert line.replace("\\|", "").count("|") == len(HEAD) + 1
     assert "<!--" not in text
+
+
+def test_scatter_counts_environments() -> None:
+    """Twelve of ten equal trajectories each, with the errors 0, 1, ... 11: the mean is known to sqrt(143)/12."""
+    base = record(errors={"ood": 5.5})
+    found = replace(base.errors["ood"], trajectories=tuple(float(row % 12) for row in range(120)))
+    (row,) = (r for r in make_rows([changed(base, ood=found)], "fast") if r.records)
+    assert row.scatter("ood") == pytest.approx(math.sqrt(143) / 12)
+    assert cells(row)[HEAD.index("ood")] == "5.5000 ± 0.9965"
+    assert "±: standard error" in results_table([row], []).markdown()
+    (bare,) = (r for r in make_rows([base], "fast") if r.records)
+    assert bare.scatter("ood") is None
+    assert cells(bare)[HEAD.index("ood")] == "5.5000"
+
+
+def test_scatter_is_not_told_of_another_metric() -> None:
+    base = record("gray_scott", errors={"test": 0.1})
+    found = replace(base.errors["test"], trajectories=tuple(float(row) for row in range(1200)))
+    (row,) = (r for r in make_rows([changed(base, test=found)], "fast") if r.records)
+    assert row.scatter("test") is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from pdejepa import systems
 from pdejepa.core.device import full_precision
@@ -452,3 +456,55 @@ def test_representations_of_a_frame_do_not_depend_on_the_frames_before_it() -> N
     u = model.system.generate("test", 2).fields[:, ::6]  # (2,3,1,256); waves decay
     alone = torch.cat([model.encode(u[:, t : t + 1]) for t in range(u.shape[1])], 1)
     torch.testing.assert_close(model.encode(u), alone, rtol=1e-4, atol=1e-4)
+
+
+def test_a_forecast_is_shown_in_a_few_words(heat: Forecaster) -> None:
+    text = repr(heat.forecast(tiny.state(heat.system, 2), diffusivity=0.5, n_frames=3))
+    assert text.startswith("<Forecast: 2 rows, 3 new frames of 1 x 256 to t = ")
+    assert len(text) < 400
+
+
+# ---- threads on a CPU --------------------------------------------------------------------------------------------
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("n_rows", [1, 5])
+def test_rows_are_shared_out_over_threads_of_one_core(n_rows: int, two_threads: None, heat: Forecaster) -> None:
+    """Two threads in one product wait for each other: on a busy machine that took ten times as long."""
+    u0, seen = tiny.state(heat.system, n_rows), []
+    rollout = heat.surrogate.rollout
+
+    def watched(q: Tensor, *rest: Any) -> Tensor:
+        seen.append((len(q), torch.get_num_threads(), torch.is_grad_enabled()))
+        return rollout(q, *rest)
+
+    with mock.patch.object(heat.surrogate, "rollout", watched):
+        found = heat.forecast(u0, diffusivity=0.5, n_frames=3)
+    assert sorted(seen) == ([(1, 1, False)] if n_rows == 1 else [(2, 1, False), (3, 1, False)])
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    alone = heat.forecast(u0, diffusivity=0.5, n_frames=3)
+    torch.testing.assert_close(found.fields, alone.fields, rtol=1e-6, atol=1e-6)
+
+
+def test_functions_of_users_meet_one_thread(two_threads: None, heat: Forecaster) -> None:
+    seen = []
+
+    def forcing(t: Tensor, x: Tensor) -> Tensor:
+        seen.append(threading.current_thread())
+        return 0 * x
+
+    heat.forecast(tiny.state(heat.system, 4), diffusivity=0.5, n_frames=2, forcing=forcing)
+    assert set(seen) == {threading.main_thread()}
+
+
+def test_shared_out_rows_carry_gradients(two_threads: None, heat: Forecaster) -> None:
+    diffusivity = torch.full((4,), 0.5, dtype=torch.float64, requires_grad=True)
+    result = heat.forecast(tiny.state(heat.system, 4), diffusivity=diffusivity, n_frames=2, gradients=True)
+    (slope,) = torch.autograd.grad(result.new.square().sum(), diffusivity)
+    assert bool((slope != 0).all())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from pdejepa.core.errors import Interrupted
+from pdejepa.training import interrupts
 from pdejepa.training.interrupts import stop_if_asked, stop_on_signal
 from pdejepa.training.settings import Budget, StageTraining
 from pdejepa.training.stage import Batch
-from tests.faults.training import SETTINGS, Toy, settings, train
+from tests.faults.training import SETTINGS, Toy, result, settings, train
 
 N_PIECES = 10
 
@@ -80,6 +86,91 @@ def test_asked_in_a_later_score(tmp_path: Path) -> None:
         train(tmp_path / "toy", stage)
     assert stage.pieces == ["latents"] * N_PIECES + ["score"] * N_PIECES
     assert json.loads((tmp_path / "toy/latest.json").read_text()) == {"folder": "step-000006"}
+
+
+# ---- steps that last longer than one waits -----------------------------------------------------------------------
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "GRACE_S", 0.05)
+
+
+def ask_and_dawdle(_: object = None) -> None:
+    terminate()
+    began = time.monotonic()
+    while time.monotonic() - began < 20:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(0, r"^Stopped in the first step\. Start again"), (7, r"^Stopping after step 7; saved")]
+)
+def test_a_long_step_is_given_up_and_repeated(step: int, words: str, tmp_path: Path, impatient: None) -> None:
+    """The steps before it are saved although no checkpoint is due, and the whole is what it is undisturbed."""
+    train(tmp_path / "whole")
+    began = time.monotonic()
+    with pytest.raises(Interrupted, match=words):
+        train(tmp_path / "toy", Toy(disturb={step: ask_and_dawdle}))
+    assert time.monotonic() - began < 15
+    assert (tmp_path / f"toy/step-{step:06d}").exists() == (step > 0)
+    train(tmp_path / "toy")
+    assert result(tmp_path / "toy") == result(tmp_path / "whole")
+
+
+def test_a_long_score_is_given_up_and_repeated(tmp_path: Path, impatient: None) -> None:
+    """Its step is not saved: what is saved has been scored."""
+    train(tmp_path / "whole", Prepared())
+    stage = Prepared()
+    stage.at = (2 * N_PIECES + 2, ask_and_dawdle)
+    with pytest.raises(Interrupted, match=r"^Stopped at once; the latest checkpoint is step-000010"):
+        train(tmp_path / "toy", stage)
+    train(tmp_path / "toy", Prepared())
+    assert result(tmp_path / "toy") == result(tmp_path / "whole")
+
+
+def test_one_waits_for_what_changes_weights(tmp_path: Path, impatient: None) -> None:
+    """It ends by itself, and the step counts."""
+    stage = Toy()
+
+    def slow_update(step: int, n_steps: int) -> None:
+        Toy.after_update(stage, step, n_steps)
+        if step == 7:
+            terminate()
+            time.sleep(0.2)
+
+    stage.after_update = slow_update  # type: ignore[method-assign]
+    with pytest.raises(Interrupted, match=r"^Stopping after step 8; saved"):
+        train(tmp_path / "toy", stage)
+
+
+class Slow(nn.Module):
+    """Products whose backward passes take a while in PyTorch's own code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(600))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight @ self.weight @ self.weight
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_backward_pass_looks_for_signals(watched: bool) -> None:
+    """It stops before it comes to the first block; without hooks it runs to its end (the mutant)."""
+    network = nn.ModuleList(Slow() for _ in range(10))
+    handles = interrupts.let_signals_in(network) if watched else []
+    x = torch.ones(600, 600)
+    for block in network:
+        x = block(x)
+    timer = threading.Timer(0.02, _thread.interrupt_main)
+    x.register_hook(lambda _: timer.start())
+    with pytest.raises(KeyboardInterrupt):
+        x.sum().backward()
+        timer.join()
+        time.sleep(0.1)
+    assert (network[0].weight.grad is None) == watched
+    for handle in handles:
+        handle.remove()
+    assert not any(block._forward_hooks for block in network)
 
 
 def test_nobody_is_stopped_where_nobody_listens() -> None:

@@ -300,7 +300,7 @@ def test_our_own_mistakes_are_found(tmp_path: Path) -> None:
         def trained(self) -> dict[str, nn.Module]:
             return {"hidden": self.hidden[0]}
 
-    with pytest.raises(RuntimeError, match="hidden is trained, but it is no submodule of toy"):
+    with pytest.raises(RuntimeError, match="hidden is trained, but it is not a submodule of toy"):
         train(tmp_path / "other", Elsewhere())
 
 

@@ -24,7 +24,7 @@ def ablate(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of all the runs.")] = None,
     what: Annotated[
         str | None,
-        typer.Option("--what", metavar="A,B", help="Of variants, geometry, integrators, anchor, reconstruct; or all."),
+        typer.Option("--what", metavar="A,B", help="variants, geometry, integrators, anchor, reconstruct; or all."),
     ] = None,
     base: Annotated[
         Path | None, typer.Option("--base", metavar="RUN", help="A finished run to compare with, left as it is.")

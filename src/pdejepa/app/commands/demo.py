@@ -89,7 +89,7 @@ def _choose(system: str | None, model: str | None) -> tuple[str, str | Path]:
     for name, folder in shipped.items():
         if _system_of(folder) == wanted:
             return name, folder
-    there = f"Of {wanted} no model" if shipped else "No model"
+    there = f"No model of {wanted}" if shipped else "No model"
     others = f" (there are: {', '.join(shipped)})" if shipped else ""
     raise CheckpointError(
         f"{there} comes with this pdejepa{others}; train one, which takes minutes on two CPU cores, with: "

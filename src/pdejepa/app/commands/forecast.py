@@ -40,6 +40,7 @@ def forecast(
 ) -> None:
     """Forecast a trajectory and draw it; with --compare beside the solver's.
 
+    A model knows initial states like those it was trained on; the command says where it does not see a state as it is.
     Without --out and --animate the picture is written to SYSTEM_SPLIT_INDEX_forecast.png in the present folder.
     Ends with 5 if the forecast became unstable; what is sound of it is drawn all the same.
     """

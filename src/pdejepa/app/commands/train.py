@@ -36,7 +36,7 @@ def train(
     ] = None,
     stages: Annotated[
         str | None,
-        typer.Option("--stages", metavar="A,B", help="Of pretrain, align, dynamics, decode, polish, reconstruct."),
+        typer.Option("--stages", metavar="A,B", help="Stages: pretrain, align, dynamics, decode, polish, reconstruct."),
     ] = None,
     variant: Annotated[
         str | None, typer.Option("--variant", help="physics (the default), geo, vanilla or direct.")

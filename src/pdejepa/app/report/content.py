@@ -7,7 +7,7 @@
       problems    a sentence for everything that is missing or damaged
 
 Nothing in the files is believed: sizes are bounded, wrong types count as missing, and a file that cannot be read
-becomes a sentence.  Only a folder that is no run at all is refused.
+becomes a sentence.  Only a folder that is not a run at all is refused.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def series(lines: Sequence[Plain], key: str) -> tuple[list[int], list[float]]:
 
 # ---- reading ---------------------------------------------------------------------------------------------------
 def read_run(path: str | Path) -> RunContent:
-    """Everything about the run; CheckpointError if the folder is no run."""
+    """Everything about the run; CheckpointError if the folder is not a run."""
     folder = RunFolder(Path(path))
     reader = _Reader()
     config = reader.read_json(folder.config) if folder.root.is_dir() else {}
@@ -154,7 +154,7 @@ def _refuse_others(root: Path, config: Plain) -> None:
         raise CheckpointError(f"{root} is a model, not a run; give the folder of the training that it came from.")
     if not _mapping(config.get("train")) and not any((root / name).is_dir() for name in STAGES):
         raise CheckpointError(
-            f"{root} is no run of pdejepa: it holds neither the config.json of a training nor a stage. "
+            f"{root} is not a run of pdejepa: it holds neither the config.json of a training nor a stage. "
             "Give the --out of `pdejepa train`."
         )
 

@@ -38,7 +38,7 @@ def write_report(
     with_examples: bool = True,
     say: Callable[[str], object] = silent,
 ) -> Path:
-    """Write the page (default: RUN/report.html) and return where it is; CheckpointError if `run` is no run.
+    """Write the page (default: RUN/report.html) and return where it is; CheckpointError if `run` is not a run.
 
     Examples need the finished model and one or two solves, seconds for most systems and about a minute on a CPU for
     the finest flows; `with_examples=False` leaves them out.

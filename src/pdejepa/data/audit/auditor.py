@@ -205,7 +205,7 @@ def _audit_foreign(report: Report, config: AuditConfig) -> None:
                 else:
                     faults.merge(found, faults.n_rows)
                 bar.advance()
-            tell_frames(report, split, faults, is_ours=False)
+            tell_frames(report, split, faults, must_move=False)
     reason = "pdejepa did not make this data set: there is no manifest, and its physics is not known here"
     report.add("physics", "skipped", reason)
 

@@ -164,7 +164,7 @@ class ContentChecks:
                 faults.add(fields, first + start)
                 self._add_invariants(fields, xi, [first + start + i not in faults.not_finite for i in range(len(xi))])
                 bar.advance(len(fields))
-        tell_frames(self.report, split, faults, is_ours=True)
+        tell_frames(self.report, split, faults, must_move=not self.system.comes_to_rest)
         for row, (other, at) in twice[:3]:
             told = f"trajectory {row} of {split} has the first frame and the parameters of {other} {at}"
             self.report.add("splits", "failed", f"{told} ({counted(len(twice), 'such pair')}).")

@@ -65,12 +65,12 @@ def rows_in_words(rows: dict[int, int] | list[int]) -> str:
     return f"{told} and {more:,} more" if more > 0 else told
 
 
-def tell_frames(report: Report, split: str, faults: FrameFaults, is_ours: bool) -> None:
-    """Frames of one split; an unmoving frame is a fault in our own data, and worth a word in others'."""
+def tell_frames(report: Report, split: str, faults: FrameFaults, must_move: bool) -> None:
+    """Frames of one split; an unmoving frame is a fault if the system never comes to rest, else it is reported."""
     kinds = (
         (faults.not_finite, "non-finite values", True),
-        (faults.constant, "frames that are constant in space", is_ours),
-        (faults.repeated, "frames equal to the one before", is_ours),
+        (faults.constant, "frames that are constant in space", must_move),
+        (faults.repeated, "frames equal to the one before", must_move),
     )
     for rows, what, is_fault in kinds:
         if rows:

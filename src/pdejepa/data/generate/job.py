@@ -132,7 +132,7 @@ class _Run:
         ours = {piece.path for piece in self.plan.pieces}
         for path in (path for files in find_splits(self.root).values() for path in files):
             if path.relative_to(self.root).as_posix() not in ours:
-                raise DataError(f"{path} is no part of this data set, but loaders would read it too. Move it away.")
+                raise DataError(f"{path} is not part of this data set, but loaders would read it too. Move it away.")
 
     def _settle_config(self) -> None:
         """Write config.json, or compare with the one that is there."""

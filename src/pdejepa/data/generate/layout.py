@@ -200,7 +200,7 @@ class Plan:
         return hashlib.sha256(self.stored_text().encode()).hexdigest()
 
     def shard_config(self) -> dict[str, Any]:
-        """The part that decides what a trajectory is; which other trajectories exist is no part of it."""
+        """The part that decides what a trajectory is; which other trajectories exist is not part of it."""
         keys = ("system", "size", "seed", "raw_frames", "switches")
         return {key: self.stored()[key] for key in keys}
 

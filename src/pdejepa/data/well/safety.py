@@ -48,7 +48,7 @@ class Unreadable(Exception):
 
 @contextlib.contextmanager
 def open_hdf5(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
-    """Open for reading, never waiting on a device or a pipe; `Unreadable` if it is no HDF5 file."""
+    """Open for reading, never waiting on a device or a pipe; `Unreadable` if it is not an HDF5 file."""
     try:
         status = Path(path).stat()
     except OSError as error:

@@ -149,7 +149,7 @@ def read_record(path: Path) -> Ablation:
     except ValueError as error:
         raise DataError(f"{file} cannot be read ({error}). {again}") from None
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise DataError(f'{file} is no record of an ablation: "format" must be "{FORMAT}". Give the {NAME} of one.')
+        raise DataError(f'{file} is not a record of an ablation: "format" must be "{FORMAT}". Give the {NAME} of one.')
     if plain.get("format_version") != FORMAT_VERSION:
         raise DataError(f"{file} has format {plain.get('format_version')!r}; this version reads {FORMAT_VERSION}.")
     try:

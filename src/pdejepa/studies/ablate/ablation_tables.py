@@ -182,7 +182,7 @@ def _joint(record: Ablation) -> str:
 
 
 def _seconds(run: RunRecord) -> str:
-    """Of all its stages, those it took over included."""
+    """Seconds of all stages, those taken over from the base included."""
     return f"{sum(run.seconds.get(stage) or 0.0 for stage in run.steps):,.0f}"
 
 

@@ -31,10 +31,10 @@ _ASIDE = ".taken-"
 def read_base(base: Path) -> dict[str, Any]:
     """The settings of a finished run of the variant physics; CheckpointError if it is none."""
     if not (base / "config.json").exists():
-        raise CheckpointError(f"--base: {base} is no run of pdejepa: it has no config.json.")
+        raise CheckpointError(f"--base: {base} is not a run of pdejepa: it has no config.json.")
     settings = read_json(base / "config.json").get("train")
     if not isinstance(settings, dict) or settings.get("variant") != "physics":
-        raise CheckpointError(f"--base: {base} is no run of the variant physics, which everything is compared with.")
+        raise CheckpointError(f"--base: {base} is not a run of the variant physics, which everything is compared with.")
     missing = [stage for stage in FOUR if done(base, stage) is None]
     if missing:
         raise CheckpointError(

@@ -6,9 +6,9 @@
       runs/combined-fno-fast-paper-180s-s0.trials    how the trials for its learning rate ended
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
-the recipe's, as it is, three times as much; the best score on valid wins, or on train of those who fit codes, which
-are known there only) and nothing else is tuned.  A longer budget with trials of the same length takes over those of a
-record in the same folder.
+the recipe's, as it is, three times as much) and nothing else is tuned.  The best score on valid wins; for solvers that
+fit codes, which are known on train only, the best on train.  A longer budget with trials of the same length takes over
+those of a record in the same folder.
 
 A budget is a time, or a number of steps or operations (`pdejepa.training.budget`).  Seconds are those of training: the
 warm-up, on a GPU the recording of steps, scores, and steps, whose schedule follows the clock and which end in time
@@ -24,7 +24,6 @@ interrupted keeps the trials that were done; its training begins anew.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import time
 import traceback
@@ -39,6 +38,7 @@ from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import device_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
+from pdejepa.core.load import is_busy, load_and_cores
 from pdejepa.evaluate.record import METHOD, parse, to_plain
 from pdejepa.method import recipes
 from pdejepa.studies.compare.comparison_records import SolverRecord, budget_key, read_record
@@ -52,7 +52,6 @@ from pdejepa.systems.structure import SIZES
 from pdejepa.training.budget import TotalBudget
 
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
-BUSY = 0.75  # processes that run or wait, per core, above which seconds on a CPU are not one's own
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
 
 
@@ -95,8 +94,8 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecor
 
 def _check_load(say: Callable[[str], object]) -> None:
     """Say so if others use the CPU: threads that wait for each other then make a fiftieth of their steps, or less."""
-    load, n = os.getloadavg()[0], os.cpu_count() or 1
-    if load > BUSY * n:
+    if is_busy():
+        load, n = load_and_cores()
         say(
             f"This machine was busy in the last minute (load {load:.1f}, {n} cores). If it stays so, seconds buy few "
             "steps here and errors mean little; OMP_NUM_THREADS=1 loses least."
@@ -119,7 +118,7 @@ def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None)
 
 
 def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
-    """The data of all splits, on the grid of the recipe; and if one of those who wait needs it, what a frame tells."""
+    """The data of all splits, on the grid of the recipe; and what a frame tells, if a waiting solver needs it."""
     if plan.device.type == "cpu":
         _check_load(say)
     system = build_system(plan.system, plan.size, dict(recipes.get(plan.system, plan.recipe).switches))

@@ -109,7 +109,7 @@ def read_record(path: Path) -> SolverRecord | None:
         return replace(parse(SolverRecord, plain), file=str(path))
     except (ValueError, ConfigError) as error:
         raise DataError(
-            f"{path} is no record that can be used: {error}. Remove it, and run its comparison again."
+            f"{path} is not a record that can be used: {error}. Remove it, and run its comparison again."
         ) from None
 
 

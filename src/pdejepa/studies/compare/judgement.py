@@ -37,7 +37,7 @@ SLOW = 5.0  # seconds of a forecast that need not be repeated: what warms up is 
 
 def judge(entry: Entry, pool: Pool, split: str) -> dict[str, Any]:
     """Errors of a competitor on a split of the pool."""
-    n, order = pool.data.n(split), pool.environment[split].argsort(stable=True)  # who adapts does so once for several
+    n, order = pool.data.n(split), pool.environment[split].argsort(stable=True)  # adapts once for its rows
     start, tail, joint, repeated, bad = [], [], [], [], 0
     headline = getattr(metrics, metric_of(pool.task.problem.name))
     for part in in_pieces(n, _block(pool.task.grid)):
@@ -111,5 +111,5 @@ def _inputs(entry: Entry, pool: Pool, split: str, rows: Tensor) -> tuple[Tensor,
 
 
 def _counted(errors: Tensor) -> Tensor:
-    """Errors (B,) on the CPU; one that is no number counts as a failure."""
+    """Errors (B,) on the CPU; one that is not a number counts as a failure."""
     return torch.where(errors.isfinite(), errors, UNSTABLE).cpu()

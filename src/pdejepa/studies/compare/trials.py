@@ -31,7 +31,7 @@ def trials_of(turn: Turn) -> list[dict[str, Any]]:
     found, budget = _kept(turn) or _trials_before(turn), trial_budget(turn.plan.budget)
     for factor in FACTORS[len(found) :]:
         found = [*found, {"factor": factor, "score": trial(turn, factor, budget)}]
-        keep_trials(turn, found)  # who is stopped now goes on with the next rate
+        keep_trials(turn, found)  # a comparison that is stopped here continues with the next rate
     return found
 
 

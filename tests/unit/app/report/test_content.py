@@ -1,4 +1,4 @@
-"""Run folders in every state are read; only folders that are no run are refused."""
+"""Run folders in every state are read; only folders that are not a run are refused."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     folder.write(tmp_path / "other" / "config.json", {"name": "something else"})
     folder.write(tmp_path / "model" / "config.json", {"format": "pdejepa-model"})
-    cases = {"nowhere": "no folder", "file": "is a file", "empty": "no run", "other": "no run", "model": "is a model"}
+    cases = {"nowhere": "no folder", "file": "is a file", "empty": "not a run", "other": "not a run"}
+    cases["model"] = "is a model"
     for name, words in cases.items():
         with pytest.raises(CheckpointError, match=words) as caught:
             read_run(tmp_path / name)

@@ -221,7 +221,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], no_dra
     assert (tmp_path / "deep" / "p.html").read_text().startswith("<!DOCTYPE html>")
     capsys.readouterr()
     assert main(["report", str(tmp_path / "deep")]) == 4
-    assert "no run of pdejepa" in capsys.readouterr().err
+    assert "not a run of pdejepa" in capsys.readouterr().err
     assert main(["report", str(root), "--out", str(root / "config.json")]) == 2
     with pytest.raises(UsageError, match="html"):
         write_report(root, root / "config.json")

@@ -42,8 +42,8 @@ def test_a_run_that_diverged_is_noted_until_it_ends_well() -> None:
     ("text", "words"),
     [
         ("{", "damaged: not JSON"),
-        ("[]", "is no record of an ablation"),
-        ('{"format": "pdejepa-model"}', "is no record of an ablation"),
+        ("[]", "is not a record of an ablation"),
+        ('{"format": "pdejepa-model"}', "is not a record of an ablation"),
         (json.dumps(full_record(format_version=9)), "has format 9"),
         (json.dumps({key: value for key, value in full_record().items() if key != "runs"}), "runs: required"),
         (json.dumps(full_record(runs=[])), "runs: must be a group of keys"),

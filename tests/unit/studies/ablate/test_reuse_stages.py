@@ -125,7 +125,7 @@ def test_unfinished_stages_are_not_taken(source: Path, tmp_path: Path) -> None:
 def test_bases(source: Path, tmp_path: Path) -> None:
     assert read_base(source)["system"] == "heat"
     (source / "config.json").write_text(json.dumps({"train": {"variant": "geo"}}))
-    with pytest.raises(CheckpointError, match="no run of the variant physics"):
+    with pytest.raises(CheckpointError, match="not a run of the variant physics"):
         read_base(source)
     with pytest.raises(CheckpointError, match=r"has no config\.json"):
         read_base(tmp_path / "nothing")
