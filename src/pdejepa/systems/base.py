@@ -29,7 +29,7 @@ from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
 from pdejepa.solve.outcome import Fields, as_fields
-from pdejepa.systems.benchmarks import splits_of
+from pdejepa.systems.benchmarks import extra_splits_of, splits_of
 from pdejepa.systems.inputs import build_xi, check_xi, joined, with_channel
 from pdejepa.systems.problem import Axis, Boundary, Named, Padding, Parameter, Problem, Range, Structure, Uniform
 from pdejepa.systems.structure import Check, Coefficients, Reference, Split, fit_coefficients
@@ -78,6 +78,11 @@ class System(ABC):
         return splits_of(self.name, self.parameters)
 
     @property
+    def extra_splits(self) -> tuple[Split, ...]:
+        """Splits of our own that are made and judged only where they are named; see `benchmarks`."""
+        return extra_splits_of(self.name, self.splits, has_broad=type(self).broad is not System.broad)
+
+    @property
     @abstractmethod
     def axes(self) -> dict[str, Tensor]:
         """Coordinates of the stored grid, {"x": (N,), ...}, float64."""
@@ -106,6 +111,10 @@ class System(ABC):
     @abstractmethod
     def initial(self, draws: Draws) -> Tensor:
         """Initial states (B,C,*solver grid) float64 of the trajectories `draws.rows`."""
+
+    def broad(self, draws: Draws) -> Tensor:
+        """The same under a wider law, of the splits `broad_*`; a system may do without."""
+        raise DataError(f"{self.name} has no wider law of initial states.")
 
     @abstractmethod
     def _solve(self, u0: Tensor, xi: Tensor, times: list[float], t0: float) -> tuple[Tensor, Tensor]:
@@ -177,10 +186,11 @@ class System(ABC):
         return problem.with_law(self.forcing if self.structure.forcing != "none" else None)
 
     def split(self, name: str) -> Split:
-        for split in self.splits:
+        known = (*self.splits, *self.extra_splits)
+        for split in known:
             if split.name == name:
                 return split
-        names = [split.name for split in self.splits]
+        names = [split.name for split in known]
         hint = did_you_mean(name, names) or "."
         raise DataError(f"{self.name} has no split {name!r}{hint} Its splits: {', '.join(names)}.")
 
@@ -221,8 +231,8 @@ class System(ABC):
         environments = rows % chosen.n_environments
         unique, inverse = environments.unique(return_inverse=True)
         xi = self.environment(chosen, Draws(self.name, split, "environment", seed, unique))[inverse]
-        source = chosen.initial_from or split
-        u0 = self.initial(Draws(self.name, source, "initial", seed, rows, attempt, where))
+        draws = Draws(self.name, chosen.initial_from or split, "initial", seed, rows, attempt, where)
+        u0 = self.broad(draws) if chosen.is_broad else self.initial(draws)
         return u0.to(dtype or self.dtype), xi.to(where)
 
     def environment_of(self, split: str, index: Index) -> Tensor:
@@ -365,14 +375,20 @@ class System(ABC):
     def _chunk(
         self, split: str, begin: int, end: int, times: Tensor, seed: int, device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Solve one chunk; a row that fails gets a new initial condition, at most MAX_ATTEMPTS times."""
+        """Solve one chunk; a row that fails gets a new initial condition, at most MAX_ATTEMPTS times.
+
+        A row of the law `broad` does so too if the grid does not resolve it: that law is ours, and shall be fit to
+        learn from.
+        """
+        is_strict = self.split(split).is_broad
         rows = torch.arange(begin, end)
         attempt = torch.zeros(len(rows), dtype=torch.int64)
         u0, xi = self.sample(split, rows, seed=seed, device=device)
         solved = self.solve(u0, xi, times=times)
         fields, status = solved.as_subclass(Tensor).float(), solved.status
         for retry in range(1, MAX_ATTEMPTS):
-            failed = torch.tensor(sorted(solved.failures()), dtype=torch.int64)
+            unfit = solved.failures() if not is_strict else solved.status.nonzero().flatten().tolist()
+            failed = torch.tensor(sorted(unfit), dtype=torch.int64)
             if not len(failed):
                 break
             attempt[failed] = retry
