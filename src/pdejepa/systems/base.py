@@ -28,7 +28,7 @@ from pdejepa.core.device import few_threads, map_chunks, pick_device
 from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_mean
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
-from pdejepa.solve.outcome import Fields, as_fields
+from pdejepa.solve.outcome import Fields, Outcome, as_fields
 from pdejepa.systems.benchmarks import extra_splits_of, splits_of
 from pdejepa.systems.inputs import build_xi, check_xi, joined, with_channel
 from pdejepa.systems.problem import Axis, Boundary, Named, Padding, Parameter, Problem, Range, Structure, Uniform
@@ -83,6 +83,11 @@ class System(ABC):
         return extra_splits_of(self.name, self.splits, has_broad=type(self).broad is not System.broad)
 
     @property
+    def all_splits(self) -> tuple[Split, ...]:
+        """The splits of the benchmark, then the extra ones."""
+        return (*self.splits, *self.extra_splits)
+
+    @property
     @abstractmethod
     def axes(self) -> dict[str, Tensor]:
         """Coordinates of the stored grid, {"x": (N,), ...}, float64."""
@@ -115,6 +120,10 @@ class System(ABC):
     def broad(self, draws: Draws) -> Tensor:
         """The same under a wider law, of the splits `broad_*`; a system may do without."""
         raise DataError(f"{self.name} has no wider law of initial states.")
+
+    def is_poor(self, solved: Fields) -> Tensor:
+        """Whether a row of the law `broad` is drawn again, (B,) bool: it failed, or the grid does not resolve it."""
+        return solved.status != Outcome.OK.value
 
     @abstractmethod
     def _solve(self, u0: Tensor, xi: Tensor, times: list[float], t0: float) -> tuple[Tensor, Tensor]:
@@ -186,11 +195,10 @@ class System(ABC):
         return problem.with_law(self.forcing if self.structure.forcing != "none" else None)
 
     def split(self, name: str) -> Split:
-        known = (*self.splits, *self.extra_splits)
-        for split in known:
+        for split in self.all_splits:
             if split.name == name:
                 return split
-        names = [split.name for split in known]
+        names = [split.name for split in self.all_splits]
         hint = did_you_mean(name, names) or "."
         raise DataError(f"{self.name} has no split {name!r}{hint} Its splits: {', '.join(names)}.")
 
@@ -377,17 +385,16 @@ class System(ABC):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Solve one chunk; a row that fails gets a new initial condition, at most MAX_ATTEMPTS times.
 
-        A row of the law `broad` does so too if the grid does not resolve it: that law is ours, and shall be fit to
-        learn from.
+        A row of the law `broad` does so too if it `is_poor`: that law is ours, and shall be fit to learn from.
         """
-        is_strict = self.split(split).is_broad
+        is_broad = self.split(split).is_broad
         rows = torch.arange(begin, end)
         attempt = torch.zeros(len(rows), dtype=torch.int64)
         u0, xi = self.sample(split, rows, seed=seed, device=device)
         solved = self.solve(u0, xi, times=times)
         fields, status = solved.as_subclass(Tensor).float(), solved.status
         for retry in range(1, MAX_ATTEMPTS):
-            unfit = solved.failures() if not is_strict else solved.status.nonzero().flatten().tolist()
+            unfit = self.is_poor(solved).nonzero().flatten().tolist() if is_broad else solved.failures()
             failed = torch.tensor(sorted(unfit), dtype=torch.int64)
             if not len(failed):
                 break

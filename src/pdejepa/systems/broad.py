@@ -95,9 +95,9 @@ def spectra(draws: Draws, x: Tensor, length: float, rms: float) -> Tensor:
 
 
 def line_states(draws: Draws, x: Tensor, length: float, benchmark: Kind, most: float = 1.0) -> Tensor:
-    """States (B,N) on a periodic line, `benchmark` being (B,N) too: each kind times .3 to 3, half of them with an offset.
+    """States (B,N) on a periodic line, times .3 to 3, half of them with an offset.
 
-    The benchmark's waves, pulses, plateaus, other spectra, and waves with a pulse on them.
+    The kinds: the benchmark's waves (B,N), pulses, plateaus, other spectra, and waves with a pulse on them.
     """
     kinds = (
         benchmark,

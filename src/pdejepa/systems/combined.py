@@ -30,7 +30,7 @@ from pdejepa.systems.structure import Check, Reference, Split
 FLUXES = {"alpha u^2/2": 1.0, "alpha u^2": 2.0}
 N_SINES, N_MODES = 5, 3
 UNLIKE = 1e-12  # share of energy in the mean and beyond the third mode of a start that no sum of its sines has
-TURNING = 7.0  # rad per unit time that rms u_xxx may turn at the full step
+TURNING = 0.25  # rad per unit time: how fast dispersion may turn the rms of u at the full step
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pdejepa.operators.arakawa import block_mean
 from pdejepa.operators.differences import nine_point_laplacian
 from pdejepa.solve.integrators import rk4_step, rk4_weights
 from pdejepa.solve.march import Stepper
+from pdejepa.solve.outcome import Fields
 from pdejepa.systems.base import SteppedSystem, relative_l2
 from pdejepa.systems.broad import CENTRE, COUNT, FACTOR, OTHER, WIDTH, mixed
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
@@ -32,6 +33,7 @@ from pdejepa.systems.structure import Check, Reference
 
 D_A, D_B = 0.204, 0.102
 N_SEEDS = 3
+MIN_SPREAD = 0.05  # of b in a pattern
 N_SPOTS = 8  # of the wider law, at most
 FEEDS = (0.0, 0.035, 0.045, math.inf)  # ranges in which the error in space is told
 
@@ -100,14 +102,18 @@ class GrayScott(SteppedSystem):
         return torch.stack((a, b), 1)
 
     def broad(self, draws: Draws) -> Tensor:
-        """Other backgrounds (a in [.8,1], b in [0,.1]) with two to eight painted spots: squares, discs or strokes of
-        other sizes, inside of which a is in [0,.4] and b in [.6,1].  Spots are wide enough for a pattern to survive."""
+        """Other backgrounds (a in [.9,1], b in [0,.05]) with two to eight painted spots: squares, discs or strokes of
+        other sizes, inside of which a is in [0,.4] and b in [.6,1].  A pattern dies where so much b eats up all a: the
+        paint is a third of the square at most, and one that dies before the last frame is drawn again."""
         kinds = (self._squares, self._discs, self._strokes)
         painted = mixed(draws, kinds)  # (B,N,N)
         level = draws.uniform(4, at=FACTOR)[..., None, None]  # (B,4,1,1)
-        around = (0.8 + 0.2 * level[:, 0], 0.1 * level[:, 1])
+        around = (0.9 + 0.1 * level[:, 0], 0.05 * level[:, 1])
         inside = (0.4 * level[:, 2], 0.6 + 0.4 * level[:, 3])
         return torch.stack([out + (within - out) * painted for out, within in zip(around, inside, strict=True)], 1)
+
+    def is_poor(self, solved: Fields) -> Tensor:
+        return super().is_poor(solved) | (_spread(solved.as_subclass(Tensor)) < MIN_SPREAD).cpu()
 
     def _squares(self, draws: Draws) -> Tensor:
         """Rectangles with sides of 3 to 7 points."""
@@ -172,12 +178,16 @@ class GrayScott(SteppedSystem):
         return torch.stack((torch.stack((1 - a, -b), 1), torch.stack((torch.zeros_like(b), -b), 1)), 1)
 
     def invariants(self, fields: Tensor, xi: Tensor, times: Tensor) -> list[Check]:
-        spread = fields[:, -1, 1].amax((-2, -1)) - fields[:, -1, 1].amin((-2, -1))  # (B,) of b in the last frame
         return [
             Check("species stay non-negative", float(-fields.amin()), 1e-3),
             Check("species stay below about 1", float(fields.amax() - 1), 1e-2),
-            Check("every run keeps a pattern to the last frame", float(0.05 - spread.amin()), 0.0),
+            Check("every run keeps a pattern to the last frame", float(MIN_SPREAD - _spread(fields).amin()), 0.0),
         ]
+
+
+def _spread(fields: Tensor) -> Tensor:
+    """Of b in the last frame, (B,)."""
+    return fields[:, -1, 1].amax((-2, -1)) - fields[:, -1, 1].amin((-2, -1))
 
 
 class _Stepper:

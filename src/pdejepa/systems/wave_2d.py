@@ -197,7 +197,7 @@ class Wave2D(System):
         return torch.stack(rows).to(u0.device)
 
 
-# ---- states of the wider law, (B,N,N) on the nodes x (N,) of both axes ------------------------------------------------
+# ---- states of the wider law, (B,N,N) on the nodes x (N,) of both axes ------------------------------------------
 def _bumps(x: Tensor) -> Kind:
     def state(draws: Draws) -> Tensor:
         width = 2 * draws.uniform(N_BUMPS, 0.025, 0.2, at=WIDTH)[..., None] ** 2
