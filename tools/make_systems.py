@@ -142,13 +142,20 @@ def _grid(one: One) -> str:
 
 
 def _splits(one: One) -> str:
-    head = ("split", "tiny", "small", "paper", "environments", "kind", "meaning")
+    sizes = ("tiny", "small", "laptop", "paper")
+    head = ("split", *sizes, "environments", "kind", "meaning")
     rows = []
-    for split in one["splits"]:
-        sizes = (f"{split[key]:,}" for key in ("tiny", "small", "paper", "n_environments"))
+    for split in (*one["splits"], *one["extra_splits"]):
+        numbers = (f"{split[key]:,}" for key in (*sizes, "n_environments"))
         kind = "out of distribution" if split["is_ood"] else "in distribution"
-        rows.append((Code(split["name"]), *sizes, kind + (", ours" if split["is_ours"] else ""), split["meaning"]))
-    return f"## Splits and sizes\n\n{_table(head, rows)}"
+        rows.append((Code(split["name"]), *numbers, kind + (", ours" if split["is_ours"] else ""), split["meaning"]))
+    extra = ", ".join(f"`{split['name']}`" for split in one["extra_splits"])
+    told = f"Made and judged only where `--splits` names them, never part of the published tables: {extra}."
+    return f"## Splits and sizes\n\n{_table(head, rows)}\n\n{told}{_broad(one)}"
+
+
+def _broad(one: One) -> str:
+    return f"\n\nInitial states of `broad_*`: {one['broad']}" if one["broad"] else ""
 
 
 def _structure(one: One) -> str:
@@ -263,7 +270,8 @@ def _results(name: str) -> str:
     head = ("record", "split", "trajectories", "relative L2", "joint", "repeat first", "training, s", "on")
     rows = []
     for path, record in _records(name):
-        for split, found in record["errors"].items():
+        judged = {split.name for split in systems.get(name).splits}
+        for split, found in ((split, found) for split, found in record["errors"].items() if split in judged):
             errors = (percent(found.get(key)) for key in ("rel_l2", "rel_l2_joint", "repeat_first"))
             seconds = record["seconds"].get("total")
             total = f"{seconds:.0f}" if seconds else "-"

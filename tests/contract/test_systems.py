@@ -463,6 +463,7 @@ def test_splits_have_the_published_sizes(name: str) -> None:
     for split in system.splits:
         assert split.size("paper") == split.n
         assert (split.size("tiny"), split.size("small")) == ((20, 480) if split.name == "train" else (10, 60))
+        assert split.size("laptop") <= min(split.n, 3_000 if split.name == "train" else 240)
         assert split.meaning
     assert len(system.times) == N_FRAMES[name]
     assert system.grid == GRIDS.get(name, (256,))

@@ -26,6 +26,8 @@ def describe(system: System) -> dict[str, Any]:
         "constants": dict(system.constants),
         "parameters": [_parameter(parameter) for parameter in system.parameters],
         "splits": [_split(split) for split in system.splits],
+        "extra_splits": [_split(split) for split in system.extra_splits],
+        "broad": _paragraph(type(system).broad) if any(split.is_broad for split in system.extra_splits) else "",
         "axes": _axes(system),
         "n_frames": len(times),
         "first_time": float(times[0]),
@@ -37,6 +39,11 @@ def describe(system: System) -> dict[str, Any]:
         "structure": _structure(system),
         "switches": {field.name: getattr(system, field.name) for field in dataclasses.fields(system)},
     }
+
+
+def _paragraph(documented: Any) -> str:
+    """A docstring as one line."""
+    return " ".join((inspect.getdoc(documented) or "").split())
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

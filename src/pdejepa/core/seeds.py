@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -66,6 +67,11 @@ class Draws:
     rows: Tensor  # (B,) int64
     attempt: Tensor | int = 0  # (B,) int64 or a number
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def take(self, chosen: Tensor) -> Self:
+        """The same numbers for some of the rows, by their places (b,)."""
+        attempt = self.attempt[chosen.cpu()] if isinstance(self.attempt, Tensor) else self.attempt
+        return replace(self, rows=self.rows[chosen.cpu()], attempt=attempt)
 
     def pairs(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Two independent uniforms on [0,1) with 53 random bits for each row and position, (B, *positions)."""

@@ -122,7 +122,8 @@ class Row:
 
     @property
     def n_unstable(self) -> int:
-        return sum(found.n_unstable or 0 for record in self.records for found in record.errors.values())
+        found = [r.errors[split] for r in self.records for split in self.splits if split in r.errors]
+        return sum(errors.n_unstable or 0 for errors in found)
 
     @property
     def shortfall(self) -> str:

@@ -78,7 +78,7 @@ class Header:
     weights_sha256: str
     weights_bytes: int
     weights_dtype: Literal["float32", "float16"]
-    size: Literal["tiny", "small", "paper"] = "paper"
+    size: Literal["tiny", "small", "laptop", "paper"] = "paper"
     training: dict[str, Any] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     machine: str = ""

@@ -215,9 +215,9 @@ def _seeded(seed: int, what: str) -> Iterator[None]:
 def with_seconds(config: RunConfig, seconds: float) -> RunConfig:
     """The same training within a total budget, shared among the stages as their own budgets in seconds are.
 
-    If no stage has a budget in seconds, the recipe's shares are the measure, or operations, or steps.  If only some have
-    one, the others count as average stages.  With fewer seconds than its own, a training also prepares less: stage 4
-    rolls out a smaller share of train.
+    If no stage has a budget in seconds, the recipe's shares are the measure, or operations, or steps.  If only some
+    have one, the others count as average stages.  With fewer seconds than its own, a training also prepares less:
+    stage 4 rolls out a smaller share of train.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be positive, got {seconds:g}.")

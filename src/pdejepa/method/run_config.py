@@ -174,9 +174,10 @@ class RunConfig:
     stages: tuple[str, ...] = FOUR
     seed: int = 0
     history: int = 1
-    size: Literal["tiny", "small", "paper"] = "paper"
+    size: Literal["tiny", "small", "laptop", "paper"] = "paper"
     counts: dict[str, int] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)  # of a total in seconds, where budgets are in steps
+    mix: float = 0.0  # share of the training trajectories that `broad_train` gives
     switches: dict[str, Switch] = field(default_factory=dict)
     amplitude: Literal["as_is", "unit"] = "as_is"  # unit: trajectories rescaled to rms 1; see `models.amplitude`
     data: str = ""
@@ -195,6 +196,8 @@ class RunConfig:
                 problems.append(f"unknown stage {name!r}{hint} The stages: {', '.join(STAGES)}")
         if tuple(sorted(set(self.stages), key=lambda n: STAGES.index(n) if n in STAGES else 99)) != self.stages:
             problems.append(f"stages must be named once and in order, got {', '.join(self.stages)}")
+        if not 0 <= self.mix < 1:
+            problems.append(f"mix must be from 0 to below 1, got {self.mix}")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed must be from 0 to 2^63-1, got {self.seed}")
         if problems:

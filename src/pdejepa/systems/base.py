@@ -28,8 +28,8 @@ from pdejepa.core.device import few_threads, map_chunks, pick_device
 from pdejepa.core.errors import ConfigError, DataError, ParameterError, did_you_mean
 from pdejepa.core.seeds import Draws
 from pdejepa.solve.march import March, Stepper
-from pdejepa.solve.outcome import Fields, as_fields
-from pdejepa.systems.benchmarks import splits_of
+from pdejepa.solve.outcome import Fields, Outcome, as_fields
+from pdejepa.systems.benchmarks import extra_splits_of, splits_of
 from pdejepa.systems.inputs import build_xi, check_xi, joined, with_channel
 from pdejepa.systems.problem import Axis, Boundary, Named, Padding, Parameter, Problem, Range, Structure, Uniform
 from pdejepa.systems.structure import Check, Coefficients, Reference, Split, fit_coefficients
@@ -79,6 +79,16 @@ class System(ABC):
         return splits_of(self.name, self.parameters)
 
     @property
+    def extra_splits(self) -> tuple[Split, ...]:
+        """Splits of our own that are made and judged only where they are named; see `benchmarks`."""
+        return extra_splits_of(self.name, self.splits, has_broad=type(self).broad is not System.broad)
+
+    @property
+    def all_splits(self) -> tuple[Split, ...]:
+        """The splits of the benchmark, then the extra ones."""
+        return (*self.splits, *self.extra_splits)
+
+    @property
     @abstractmethod
     def axes(self) -> dict[str, Tensor]:
         """Coordinates of the stored grid, {"x": (N,), ...}, float64."""
@@ -107,6 +117,14 @@ class System(ABC):
     @abstractmethod
     def initial(self, draws: Draws) -> Tensor:
         """Initial states (B,C,*solver grid) float64 of the trajectories `draws.rows`."""
+
+    def broad(self, draws: Draws) -> Tensor:
+        """The same under a wider law, of the splits `broad_*`; a system may do without."""
+        raise DataError(f"{self.name} has no wider law of initial states.")
+
+    def is_poor(self, solved: Fields) -> Tensor:
+        """Whether a row of the law `broad` is drawn again, (B,) bool: it failed, or the grid does not resolve it."""
+        return solved.status != Outcome.OK.value
 
     @abstractmethod
     def _solve(self, u0: Tensor, xi: Tensor, times: list[float], t0: float) -> tuple[Tensor, Tensor]:
@@ -178,10 +196,10 @@ class System(ABC):
         return problem.with_law(self.forcing if self.structure.forcing != "none" else None)
 
     def split(self, name: str) -> Split:
-        for split in self.splits:
+        for split in self.all_splits:
             if split.name == name:
                 return split
-        names = [split.name for split in self.splits]
+        names = [split.name for split in self.all_splits]
         hint = did_you_mean(name, names) or "."
         raise DataError(f"{self.name} has no split {name!r}{hint} Its splits: {', '.join(names)}.")
 
@@ -222,8 +240,8 @@ class System(ABC):
         environments = rows % chosen.n_environments
         unique, inverse = environments.unique(return_inverse=True)
         xi = self.environment(chosen, Draws(self.name, split, "environment", seed, unique))[inverse]
-        source = chosen.initial_from or split
-        u0 = self.initial(Draws(self.name, source, "initial", seed, rows, attempt, where))
+        draws = Draws(self.name, chosen.initial_from or split, "initial", seed, rows, attempt, where)
+        u0 = self.broad(draws) if chosen.is_broad else self.initial(draws)
         return u0.to(dtype or self.dtype), xi.to(where)
 
     def environment_of(self, split: str, index: Index) -> Tensor:
@@ -366,14 +384,19 @@ class System(ABC):
     def _chunk(
         self, split: str, begin: int, end: int, times: Tensor, seed: int, device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Solve one chunk; a row that fails gets a new initial condition, at most MAX_ATTEMPTS times."""
+        """Solve one chunk; a row that fails gets a new initial condition, at most MAX_ATTEMPTS times.
+
+        A row of the law `broad` does so too if it `is_poor`: that law is ours, and shall be fit to learn from.
+        """
+        is_broad = self.split(split).is_broad
         rows = torch.arange(begin, end)
         attempt = torch.zeros(len(rows), dtype=torch.int64)
         u0, xi = self.sample(split, rows, seed=seed, device=device)
         solved = self.solve(u0, xi, times=times)
         fields, status = solved.as_subclass(Tensor).float(), solved.status
         for retry in range(1, MAX_ATTEMPTS):
-            failed = torch.tensor(sorted(solved.failures()), dtype=torch.int64)
+            unfit = self.is_poor(solved).nonzero().flatten().tolist() if is_broad else solved.failures()
+            failed = torch.tensor(sorted(unfit), dtype=torch.int64)
             if not len(failed):
                 break
             attempt[failed] = retry

@@ -1,9 +1,15 @@
 """The published benchmark: how many trajectories in which splits, apart from the equations.
 
-Decided by the paper; `is_ours` marks splits that it does not have.
+Decided by the paper; `is_ours` marks splits that it does not have.  Beside them every system has extra splits of our
+own, which are generated and judged only where they are named:
+
+    broad_train, broad_valid, broad_test   initial states of a wider law (`System.broad`), parameters as in train
+    valid_ood                              the law of `ood`, to choose settings by without looking at `ood`
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from pdejepa.systems.problem import Parameter
 from pdejepa.systems.structure import Split
@@ -84,12 +90,17 @@ SPLITS: dict[str, tuple[Split, ...]] = {
     "burgers": FORCED,
     "heat": FORCED,
 }
+LARGE = {"vorticity": (1_000, 60), "heterns": (1_000, 60), "wave_2d": (1_000, 60)}  # train and others, at size laptop
+VALID_OOD = {  # environments and meaning where they are not the usual ones
+    "heterns": (12, "viscosities between and beyond those of train, and unseen forcing frequencies, a third each"),
+    "wave_2d": (12, "as ood, the pairs of its grid that ood leaves out, other bumps"),
+}
 
 
 def splits_of(name: str, parameters: tuple[Parameter, ...]) -> tuple[Split, ...]:
     """Those of the benchmark, or the usual ones; out of distribution where a parameter has a law for it."""
     if name in SPLITS:
-        return SPLITS[name]
+        return _counted(name, SPLITS[name])
     usual = (
         Split("train", 12_000, 1_200, "parameters in the training ranges"),
         Split("valid", 120, 12, "as train, other environments and states"),
@@ -97,3 +108,27 @@ def splits_of(name: str, parameters: tuple[Parameter, ...]) -> tuple[Split, ...]
     )
     ood = Split("ood", 120, 12, "parameters outside the training ranges", is_ood=True)
     return (*usual, ood) if any(parameter.ood for parameter in parameters) else usual
+
+
+def extra_splits_of(name: str, splits: tuple[Split, ...], has_broad: bool) -> tuple[Split, ...]:
+    """Those that are made only where they are named; `broad` where the system has that law."""
+    train = next((split for split in splits if split.name == "train"), splits[0])
+    told = "other kinds of initial states, parameters as in train"
+    sizes = {"broad_train": (train.n, train.n_environments), "broad_valid": (120, 120), "broad_test": (120, 120)}
+    extra = [
+        Split(split, n, min(n_environments, train.n_environments), told, is_ours=True, is_broad=True)
+        for split, (n, n_environments) in sizes.items()
+        if has_broad
+    ]
+    if any(split.is_ood for split in splits):
+        n_environments, meaning = VALID_OOD.get(name, (120, "as ood, other environments and states"))
+        extra.append(Split("valid_ood", 120, n_environments, meaning, is_ood=True, is_ours=True))
+    return _counted(name, tuple(extra))
+
+
+def _counted(name: str, splits: tuple[Split, ...]) -> tuple[Split, ...]:
+    """The same with the numbers of the size `laptop` where the system is large."""
+    if name not in LARGE:
+        return splits
+    train, others = LARGE[name]
+    return tuple(replace(s, laptop=train if s.name in ("train", "broad_train") else others) for s in splits)

@@ -69,7 +69,7 @@ def stored(system: System) -> str:
 
 # ---- random laws -------------------------------------------------------------------------------------------------
 def alone(system: System) -> str:
-    for split in system.splits:
+    for split in (*system.splits, *(split for split in system.extra_splits if split.is_broad)):
         together, one = system.sample(split.name, [3, 5, 7]), system.sample(split.name, 5)
         if not all(torch.equal(many[1:2], single) for many, single in zip(together, one, strict=True)):
             return f"{split.name}: trajectory 5 is another one alone than in company; draw from `draws` only"

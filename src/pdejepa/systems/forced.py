@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pdejepa.core.seeds import Draws
 from pdejepa.systems.base import System
+from pdejepa.systems.broad import line_states
 from pdejepa.systems.modes import cell_mean_factor, sine_sum
 from pdejepa.systems.problem import LogUniform, Parameter, Structure, Term, power
 from pdejepa.systems.structure import Split
@@ -116,10 +117,20 @@ class ForcedSystem(System):
         )
 
     def initial(self, draws: Draws) -> Tensor:
-        amplitude, mode = draws.uniform(N_SINES, -0.5, 0.5, at=0), draws.integers(N_SINES, 1, 3, at=1)
-        phase = draws.uniform(N_SINES, 0.0, 2 * math.pi, at=2)
+        amplitude, mode, phase = _sines(draws)
         x = self.axes["x"].to(draws.device)
         return sine_sum(x, self.length, self._means(amplitude, mode), mode, phase)[:, None]
+
+    def broad(self, draws: Draws) -> Tensor:
+        """Five sines, Gaussian pulses, plateaus between tanh fronts, modes 1 to 8, or sines with a pulse, all times
+        .3 to 3, half of them with an offset up to 1.  Widths are at least four grid points, so that the start is
+        resolved; fronts that Burgers' equation makes of it are captured by its scheme as those of the benchmark."""
+        n, x = self.n_points, self.axes["x"].to(draws.device)
+        u = line_states(draws, x, self.length, lambda part: sine_sum(x, self.length, *_sines(part)))
+        if self.is_cell_mean:
+            mode = torch.arange(n // 2 + 1, dtype=torch.float64, device=draws.device)
+            u = torch.fft.irfft(torch.fft.rfft(u) * cell_mean_factor(mode, n), n=n)
+        return u[:, None]
 
     def forcing(self, t: float | Tensor, xi: Tensor, like: Tensor) -> Tensor:
         """F(t,x) as (B,1,N)."""
@@ -136,6 +147,12 @@ class ForcedSystem(System):
 
     def _means(self, amplitude: Tensor, mode: Tensor) -> Tensor:
         return amplitude * cell_mean_factor(mode, self.n_points) if self.is_cell_mean else amplitude
+
+
+def _sines(draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
+    """Amplitudes, modes and phases of an initial condition, (B,5) each."""
+    amplitude, mode = draws.uniform(N_SINES, -0.5, 0.5, at=0), draws.integers(N_SINES, 1, 3, at=1)
+    return amplitude, mode, draws.uniform(N_SINES, 0.0, 2 * math.pi, at=2)
 
 
 @lru_cache(maxsize=8)

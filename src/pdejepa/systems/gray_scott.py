@@ -11,6 +11,7 @@ published generators; with the printed constants (exchanged) the pattern dies be
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -23,13 +24,17 @@ from pdejepa.operators.arakawa import block_mean
 from pdejepa.operators.differences import nine_point_laplacian
 from pdejepa.solve.integrators import rk4_step, rk4_weights
 from pdejepa.solve.march import Stepper
+from pdejepa.solve.outcome import Fields
 from pdejepa.systems.base import SteppedSystem, relative_l2
+from pdejepa.systems.broad import CENTRE, COUNT, FACTOR, OTHER, WIDTH, mixed
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
 from pdejepa.systems.refinement import by_range
 from pdejepa.systems.structure import Check, Reference
 
 D_A, D_B = 0.204, 0.102
 N_SEEDS = 3
+MIN_SPREAD = 0.05  # of b in a pattern
+N_SPOTS = 8  # of the wider law, at most
 FEEDS = (0.0, 0.035, 0.045, math.inf)  # ranges in which the error in space is told
 
 
@@ -96,6 +101,60 @@ class GrayScott(SteppedSystem):
         b = torch.where(seeded, 1.0, 0.05).double()
         return torch.stack((a, b), 1)
 
+    def broad(self, draws: Draws) -> Tensor:
+        """Other backgrounds (a in [.9,1], b in [0,.05]) with two to eight painted spots: squares, discs or strokes of
+        other sizes, inside of which a is in [0,.4] and b in [.6,1].  A pattern dies where so much b eats up all a: the
+        paint is a third of the square at most, and one that dies before the last frame is drawn again."""
+        kinds = (self._squares, self._discs, self._strokes)
+        painted = mixed(draws, kinds)  # (B,N,N)
+        level = draws.uniform(4, at=FACTOR)[..., None, None]  # (B,4,1,1)
+        around = (0.9 + 0.1 * level[:, 0], 0.05 * level[:, 1])
+        inside = (0.4 * level[:, 2], 0.6 + 0.4 * level[:, 3])
+        return torch.stack([out + (within - out) * painted for out, within in zip(around, inside, strict=True)], 1)
+
+    def is_poor(self, solved: Fields) -> Tensor:
+        return super().is_poor(solved) | (_spread(solved.as_subclass(Tensor)) < MIN_SPREAD).cpu()
+
+    def _squares(self, draws: Draws) -> Tensor:
+        """Rectangles with sides of 3 to 7 points."""
+        side = draws.integers(2 * N_SPOTS, 3, 7, at=WIDTH)[..., None]
+        place = torch.floor(self.n_points * draws.uniform(2 * N_SPOTS, at=CENTRE))[..., None]
+        node = torch.arange(self.n_points, device=draws.device)
+        inside = (node - place) % self.n_points < side  # (B,2S,N), across the edges
+        return self._painted(draws, lambda j: inside[:, j, :, None] & inside[:, N_SPOTS + j, None, :])
+
+    def _discs(self, draws: Draws) -> Tensor:
+        """Discs with radii of 1.6 to 4.5 points."""
+        radius = draws.uniform(N_SPOTS, 1.6, 4.5, at=WIDTH)[..., None, None]
+        square = self._distance(draws) ** 2
+        return self._painted(
+            draws, lambda j: square[:, j, :, None] + square[:, N_SPOTS + j, None, :] < radius[:, j] ** 2
+        )
+
+    def _strokes(self, draws: Draws) -> Tensor:
+        """Straight strokes of any direction, 3 to 5 points wide and 6 to 16 long."""
+        half = draws.uniform(2 * N_SPOTS, at=WIDTH)[..., None, None]
+        angle = draws.uniform(N_SPOTS, 0.0, math.pi, at=OTHER)[..., None, None]
+        cosine, sine, distance = torch.cos(angle), torch.sin(angle), self._distance(draws)
+
+        def stroke(j: int) -> Tensor:
+            x, y = distance[:, j, :, None], distance[:, N_SPOTS + j, None, :]
+            along, across = x * cosine[:, j] + y * sine[:, j], y * cosine[:, j] - x * sine[:, j]
+            return (along.abs() < 3 + 5 * half[:, j]) & (across.abs() < 1.5 + half[:, N_SPOTS + j])
+
+        return self._painted(draws, stroke)
+
+    def _distance(self, draws: Draws) -> Tensor:
+        """From the nodes to the centres of the spots, in points, periodic; (B,2S,N), first index, then second."""
+        n = self.n_points
+        node = torch.arange(n, dtype=torch.float64, device=draws.device)
+        return (node - n * draws.uniform(2 * N_SPOTS, at=CENTRE)[..., None] + n / 2) % n - n / 2
+
+    def _painted(self, draws: Draws, spot: Callable[[int], Tensor]) -> Tensor:
+        """1 inside the first two to eight spots (B,N,N), 0 elsewhere."""
+        count = draws.integers(1, 2, N_SPOTS, at=COUNT)[..., None]
+        return torch.stack([spot(j) & (j < count) for j in range(N_SPOTS)]).any(0).double()
+
     def refinement_report(self, u0: Tensor, xi: Tensor, fields: Tensor) -> dict[str, float]:
         """Half the spacing, by feed rate.  A point is seen as a cell: it becomes four, and four are averaged again."""
         fine = replace(self, n_points=2 * self.n_points, dx=self.dx / 2, dt=self.dt / 2)
@@ -119,12 +178,16 @@ class GrayScott(SteppedSystem):
         return torch.stack((torch.stack((1 - a, -b), 1), torch.stack((torch.zeros_like(b), -b), 1)), 1)
 
     def invariants(self, fields: Tensor, xi: Tensor, times: Tensor) -> list[Check]:
-        spread = fields[:, -1, 1].amax((-2, -1)) - fields[:, -1, 1].amin((-2, -1))  # (B,) of b in the last frame
         return [
             Check("species stay non-negative", float(-fields.amin()), 1e-3),
             Check("species stay below about 1", float(fields.amax() - 1), 1e-2),
-            Check("every run keeps a pattern to the last frame", float(0.05 - spread.amin()), 0.0),
+            Check("every run keeps a pattern to the last frame", float(MIN_SPREAD - _spread(fields).amin()), 0.0),
         ]
+
+
+def _spread(fields: Tensor) -> Tensor:
+    """Of b in the last frame, (B,)."""
+    return fields[:, -1, 1].amax((-2, -1)) - fields[:, -1, 1].amin((-2, -1))
 
 
 class _Stepper:

@@ -13,6 +13,7 @@ The field starts from a Gaussian random field at t = 0; stored are t = 1..20 on 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -24,6 +25,7 @@ from pdejepa.core.seeds import Draws
 from pdejepa.operators import spectral
 from pdejepa.solve.march import Stepper
 from pdejepa.systems.base import relative_l2
+from pdejepa.systems.broad import OTHER, factor, mixed, patches, shear_layers, vortices
 from pdejepa.systems.flow import FlowSystem
 from pdejepa.systems.problem import Parameter, Structure, Term, power
 from pdejepa.systems.refinement import by_range
@@ -39,7 +41,14 @@ ENVIRONMENTS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "ood_viscosity_extrap": (EXTRAP_VISCOSITY, TRAIN_FREQUENCY),
     "ood_forcing": ((1e-5,), (0.5, 1.5, 2.5, 3.5)),
 }
+VALID_OOD = (  # viscosity and forcing frequency: between, beyond, and unseen forcing
+    *((nu, m) for nu, m in zip((2.5e-5, 7.5e-5, 2.5e-4, 7.5e-4), (1.0, 3.0, 1.0, 3.0), strict=True)),
+    *((nu, m) for nu, m in zip((2.5e-3, 4.5e-3, 6.5e-3, 8.5e-3), (1.0, 2.0, 3.0, 1.0), strict=True)),
+    *((1e-5, m) for m in (0.75, 1.25, 2.25, 3.25)),
+)
 GRF_ALPHA, GRF_TAU = 2.5, 7.0
+SPECTRA = ((GRF_ALPHA, GRF_TAU), (2.5, 3.0), (2.5, 14.0), (3.5, 7.0), (3.5, 20.0))  # of the wider law: alpha and tau
+VORTEX, PATCH, LAYER = 0.8, 0.5, 0.5  # largest vorticity of its shapes, which gives them the benchmark's enstrophy
 MODE_STRIDE = 4096  # random modes are keyed by wave vector, so that every grid draws the same flow
 MAX_SPECTRAL_COURANT = 2.75  # on k_max (|u| + |v|) dt; RK4's limit on the imaginary axis is 2.83
 VISCOSITIES = (0.0, 1e-4, 1e-3, math.inf)  # ranges in which the error in space is told
@@ -93,7 +102,9 @@ class HeterNS(FlowSystem):
     length: float = 1.0
 
     def at_size(self, size: str) -> Self:
-        return replace(self, solver_grid=64, dt=1.0 / 40) if size == "tiny" else self
+        """Simulated on 64 x 64 points for `tiny` and on 128 x 128 for `laptop`."""
+        coarse = {"tiny": (64, 1.0 / 40), "laptop": (128, 1.0 / 64)}
+        return replace(self, solver_grid=coarse[size][0], dt=coarse[size][1]) if size in coarse else self
 
     @property
     def raw_times(self) -> Tensor:
@@ -105,20 +116,52 @@ class HeterNS(FlowSystem):
 
     def environment(self, split: Split, draws: Draws) -> Tensor:
         """Every combination of the split's viscosities and frequencies, frequency varying fastest."""
+        if split.name == "valid_ood":
+            return torch.tensor(VALID_OOD, dtype=torch.float64)[draws.rows]
         viscosities, frequencies = ENVIRONMENTS.get(split.name, (TRAIN_VISCOSITY, TRAIN_FREQUENCY))
         pairs = [(nu, m) for nu in viscosities for m in frequencies]
         return torch.tensor(pairs, dtype=torch.float64)[draws.rows]
 
     def initial(self, draws: Draws) -> Tensor:
         """Gaussian random field with spectrum sqrt(2) tau^{1.5} (4 pi^2 k^2 + tau^2)^{-1.25}, real part, zero mean."""
+        return self._random_field(draws, lambda k2: self._amplitude(k2, GRF_ALPHA, GRF_TAU))
+
+    def _random_field(self, draws: Draws, amplitude_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Real part of random modes; amplitudes (N,N) of the squared wave number, or those of every row."""
         n = self.solver_grid
         k = torch.fft.fftfreq(n, 1.0 / n, device=draws.device, dtype=torch.float64)
         whole = k.long() % MODE_STRIDE
         normal = draws.complex_normal(whole[:, None] * MODE_STRIDE + whole[None, :])  # (B,N,N)
         k2 = 4 * math.pi**2 * (k[:, None] ** 2 + k[None, :] ** 2)
-        amplitude = math.sqrt(2) * GRF_TAU ** (GRF_ALPHA - 1) * (k2 + GRF_TAU**2) ** (-GRF_ALPHA / 2)
+        return torch.fft.ifft2(normal * amplitude_of(k2), norm="forward").real[:, None]
+
+    @staticmethod
+    def _amplitude(k2: Tensor, alpha: float, tau: float) -> Tensor:
+        amplitude = math.sqrt(2) * tau ** (alpha - 1) * (k2 + tau**2) ** (-alpha / 2)
         amplitude[0, 0] = 0.0
-        return torch.fft.ifft2(normal * amplitude, norm="forward").real[:, None]
+        return amplitude
+
+    def broad(self, draws: Draws) -> Tensor:
+        """Random fields of other spectra at equal enstrophy (steeper, longer and shorter waves), Gaussian vortices and
+        opposite ones, soft-edged patches, or shear layers, all times .3 to 3."""
+        n = self.solver_grid
+        kinds = (
+            self._other_spectra,
+            lambda part: VORTEX * vortices(part, n, self.length),
+            lambda part: PATCH * patches(part, n, self.length),
+            lambda part: LAYER * shear_layers(part, n, self.length),
+        )
+        return (factor(draws)[..., None] * mixed(draws, kinds))[:, None]
+
+    def _other_spectra(self, draws: Draws) -> Tensor:
+        chosen = draws.integers(1, 0, len(SPECTRA) - 1, at=OTHER)[:, 0].long()
+
+        def amplitudes(k2: Tensor) -> Tensor:
+            found = torch.stack([self._amplitude(k2, alpha, tau) for alpha, tau in SPECTRA])  # (S,N,N)
+            energy = found.square().sum((1, 2), keepdim=True)
+            return (found * (energy[:1] / energy).sqrt())[chosen]
+
+        return self._random_field(draws, amplitudes)[:, 0]
 
     def forcing(self, t: float | Tensor, xi: Tensor, like: Tensor) -> Tensor:
         """f(x,y) as (B,1,N,N), the same at all times."""

@@ -31,16 +31,21 @@ class Split:
     is_ood: bool = False
     is_ours: bool = False  # not part of the paper's data
     initial_from: str | None = None  # take initial condition i from trajectory i of that split
+    is_broad: bool = False  # initial states of the law `broad`
+    laptop: int = 0  # trajectories at size `laptop`; 0: the usual number
 
     def size(self, size: str) -> int:
         """Trajectories at a named data size."""
         if size == "paper":
             return self.n
+        if size == "laptop":
+            return min(self.n, self.laptop or LAPTOP.get(self.name, 240))
         train, other = {"tiny": (20, 10), "small": (480, 60)}[size]
-        return train if self.name == "train" else other
+        return train if self.name in ("train", "broad_train") else other
 
 
-SIZES = ("tiny", "small", "paper")
+SIZES = ("tiny", "small", "laptop", "paper")
+LAPTOP = {"train": 3_000, "broad_train": 3_000, "valid": 120, "broad_valid": 120, "valid_ood": 120}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ with cosh and sinh where a mode is overdamped.  Both channels are stored; u_t is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,13 +26,23 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import Draws
 from pdejepa.operators.differences import wall_matrix
 from pdejepa.systems.base import System
+from pdejepa.systems.broad import CENTRE, N_SHAPES, OTHER, PHASE, WIDTH, Kind, factor, heights, mixed, summed
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
 from pdejepa.systems.structure import Check, Reference, Split
 
 N_GAUSSIANS = 5
 N_GRID = 100  # celerities and dampings of the in-distribution splits lie on a 100 x 100 grid
-FIRST_CELL = {"train": 0, "valid": 1_200, "test": 1_320}  # disjoint runs of one shuffled order of that grid
+FIRST_CELL = {  # disjoint runs of one shuffled order of that grid
+    "train": 0,
+    "valid": 1_200,
+    "test": 1_320,
+    "broad_train": 1_440,
+    "broad_valid": 2_640,
+    "broad_test": 2_760,
+}
+FIRST_OOD_CELL = {"ood": 0, "valid_ood": 12}  # of the other grid
 OOD_GRID = 5
+N_BUMPS = 10  # of the wider law, at most
 
 
 @dataclass(frozen=True)
@@ -103,14 +114,14 @@ class Wave2D(System):
         return slice(0, 30)
 
     def environment(self, split: Split, draws: Draws) -> Tensor:
-        """Pairs without replacement: one shuffled order of the grid, cut into the three splits."""
+        """Pairs without replacement: one shuffled order of the grid, cut into the splits; outside another grid."""
         if split.is_ood:
             side = OOD_GRID
             order = _shuffled(self.name, "ood", draws.seed, side * side)
             order = torch.cat(
                 (order.new_zeros(1), order[order != 0])
             )  # first the corner of the training box, (500, 50)
-            cell = order[draws.rows]
+            cell = order[draws.rows + FIRST_OOD_CELL[split.name]]
         else:
             side = N_GRID
             cell = _shuffled(self.name, "id", draws.seed, side * side)[draws.rows + FIRST_CELL[split.name]]
@@ -127,6 +138,14 @@ class Wave2D(System):
         along_x = torch.exp(-((x - centre_x[..., None]) ** 2) / width)  # (B,5,N)
         along_y = torch.exp(-((x - centre_y[..., None]) ** 2) / width)
         u = torch.einsum("bgi,bgj->bij", along_x, along_y)
+        return torch.stack((u, torch.zeros_like(u)), 1)
+
+    def broad(self, draws: Draws) -> Tensor:
+        """At rest: one to ten bumps of either sign with sigma in [.025,.2], plane stripes that fade towards the walls,
+        standing waves, soft-edged plates, or the benchmark's bumps, all times .3 to 3."""
+        x = self.axes["x"].to(draws.device)
+        kinds = (lambda part: self.initial(part)[:, 0], _bumps(x), _stripes(x), _standing(x), _plates(x))
+        u = factor(draws)[..., None] * mixed(draws, kinds)
         return torch.stack((u, torch.zeros_like(u)), 1)
 
     def _solve(self, u0: Tensor, xi: Tensor, times: list[float], t0: float) -> tuple[Tensor, Tensor]:
@@ -176,6 +195,64 @@ class Wave2D(System):
         times, pairs = self.times.numpy(), xi.tolist()
         rows = [_ode_row(matrix, u0[i].double().cpu().numpy(), c, k, times) for i, (c, k) in enumerate(pairs)]
         return torch.stack(rows).to(u0.device)
+
+
+# ---- states of the wider law, (B,N,N) on the nodes x (N,) of both axes ------------------------------------------
+def _bumps(x: Tensor) -> Kind:
+    def state(draws: Draws) -> Tensor:
+        width = 2 * draws.uniform(N_BUMPS, 0.025, 0.2, at=WIDTH)[..., None] ** 2
+        centre_x, centre_y = (draws.uniform(N_BUMPS, at=place)[..., None] for place in (CENTRE, PHASE))
+        along_x, along_y = (torch.exp(-((x - centre) ** 2) / width) for centre in (centre_x, centre_y))  # (B,10,N)
+        return summed(heights(draws, 0.3, 1.0, N_BUMPS), lambda j: along_x[:, j, :, None] * along_y[:, j, None, :])
+
+    return state
+
+
+def _stripes(x: Tensor) -> Kind:
+    """One to three Gaussian ridges of any direction, times sin(pi x) sin(pi y)."""
+
+    def state(draws: Draws) -> Tensor:
+        angle, width = draws.uniform(N_SHAPES, 0.0, math.pi, at=OTHER), draws.uniform(N_SHAPES, 0.03, 0.12, at=WIDTH)
+        middle = draws.uniform(2 * N_SHAPES, 0.2, 0.8, at=CENTRE)
+        cosine, sine = torch.cos(angle), torch.sin(angle)
+
+        def ridge(j: int) -> Tensor:
+            across = (x - middle[:, j, None]) * cosine[:, j, None]
+            down = (x - middle[:, N_SHAPES + j, None]) * sine[:, j, None]
+            distance = (across[:, :, None] + down[:, None, :]) / width[:, j, None, None]
+            return torch.exp(-(distance**2) / 2)
+
+        fading = torch.sin(math.pi * x)
+        return summed(heights(draws, 0.3, 1.0), ridge) * fading[:, None] * fading
+
+    return state
+
+
+def _standing(x: Tensor) -> Kind:
+    """One to three products sin(m pi x) sin(n pi y), m and n from 1 to 8."""
+
+    def state(draws: Draws) -> Tensor:
+        mode = draws.integers(2 * N_SHAPES, 1, 8, at=OTHER)
+        along = torch.sin(math.pi * mode[..., None] * x)  # (B,6,N)
+        return summed(
+            heights(draws, 0.3, 1.0), lambda j: along[:, j, :, None] * along[:, N_SHAPES + j, None, :]
+        )
+
+    return state
+
+
+def _plates(x: Tensor) -> Kind:
+    """One to three rectangles with tanh edges two to four nodes wide, away from the walls."""
+
+    def state(draws: Draws) -> Tensor:
+        edge = draws.uniform(N_SHAPES, 0.03, 0.06, at=WIDTH)[..., None]
+        half = draws.uniform(2 * N_SHAPES, 0.06, 0.2, at=OTHER)[..., None]
+        middle = draws.uniform(2 * N_SHAPES, 0.35, 0.65, at=CENTRE)[..., None]
+        edge = edge.repeat(1, 2, 1)
+        box = (torch.tanh((x - middle + half) / edge) - torch.tanh((x - middle - half) / edge)) / 2  # (B,6,N)
+        return summed(heights(draws, 0.3, 1.0), lambda j: box[:, j, :, None] * box[:, N_SHAPES + j, None, :])
+
+    return state
 
 
 def _ode_row(matrix: np.ndarray, u0: np.ndarray, celerity: float, damping: float, times: np.ndarray) -> Tensor:

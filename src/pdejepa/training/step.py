@@ -94,11 +94,16 @@ class Learner:
 
     def score(self) -> dict[str, float]:
         """In float32, as forecasts are judged, if with the fast products of a GPU."""
-        device = self.context.device
-        seen = self.rounded()
-        with may_be_given_up(), torch.no_grad(), tf32(device), without_new_code(device):
-            with self.averaged(), rounded(seen):
-                return self.stage.score()
+        device, seen = self.context.device, self.rounded()
+        with (
+            may_be_given_up(),
+            torch.no_grad(),
+            tf32(device),
+            without_new_code(device),
+            self.averaged(),
+            rounded(seen),
+        ):
+            return self.stage.score()
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Inside, the trained weights are their moving averages, if any are kept."""

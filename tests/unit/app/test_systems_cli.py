@@ -76,8 +76,10 @@ def test_json(capsys: Printed) -> None:
         "is_ood": False,
         "is_ours": False,
         "initial_from": None,
+        "is_broad": False,
         "tiny": 20,
         "small": 480,
+        "laptop": 3_000,
         "paper": 12_000,
     }
 

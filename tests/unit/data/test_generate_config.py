@@ -141,7 +141,7 @@ def test_print_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ("words", "told"),
     [
         (["combined"], "out: required, but not given"),
-        (["combined", "--out", "d", "--size", "huge"], "size: must be one of tiny, small, paper"),
+        (["combined", "--out", "d", "--size", "huge"], "size: must be one of tiny, small, laptop, paper"),
         (["combined", "--out", "d", "rows=3"], "unknown key"),
         (["combine", "--out", "d"], "did you mean 'combined'"),
         (["combined", "--out", "d", "--device", "gpu"], "device"),

@@ -31,7 +31,7 @@ def compare(
     budget: Annotated[
         str, typer.Option("--budget", help="Budget of each training: 20s, 3min; or 500steps, 1e15flops.")
     ] = "3min",
-    size: Annotated[str, typer.Option("--size", help="Size of the data: tiny, small or paper.")] = "paper",
+    size: Annotated[str, typer.Option("--size", help="Size of the data: tiny, small, laptop or paper.")] = "paper",
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="tiny, fast or paper; tiny for tiny data, else fast by default.")
     ] = None,

@@ -22,10 +22,11 @@ def generate(
     overrides: Overrides = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Folder of the data set.")] = None,
     size: Annotated[
-        str | None, typer.Option("--size", metavar="SIZE", help="tiny (the default), small or paper.")
+        str | None, typer.Option("--size", metavar="SIZE", help="tiny (the default), small, laptop or paper.")
     ] = None,
     splits: Annotated[
-        str | None, typer.Option("--splits", metavar="A,B", help="Only these splits; all if not given.")
+        str | None,
+        typer.Option("--splits", metavar="A,B", help="Only these splits; if not given, those of the benchmark."),
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="auto (the default), cpu, cuda or cuda:N.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of all random draws, 0 if not given.")] = None,

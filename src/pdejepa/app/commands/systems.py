@@ -89,7 +89,7 @@ def full_text(one: dict[str, Any]) -> str:
         [p["name"], p["symbol"], p["unit"], p["law"], *told, p["meaning"]]
         for p, told in zip(one["parameters"], ranges, strict=True)
     ]
-    sizes = ("tiny", "small", "paper", "n_environments")
+    sizes = ("tiny", "small", "laptop", "paper", "n_environments")
     splits = [[s["name"], *(f"{s[size]:,}" for size in sizes), _kind(s), s["meaning"]] for s in one["splits"]]
     terms = [[t["name"], t["expression"], t["rule"]] for t in one["structure"]["terms"]]
     switches = [[name, str(value)] for name, value in one["switches"].items()]
@@ -101,7 +101,8 @@ def full_text(one: dict[str, Any]) -> str:
             ("parameter", "symbol", "unit", "law", "training range", "limits", "out of distribution", "meaning"),
             parameters,
         ).text(),
-        Table(("split", "tiny", "small", "paper", "environments", "kind", "meaning"), splits).text(),
+        Table(("split", *sizes[:-1], "environments", "kind", "meaning"), splits).text(),
+        f"Only where --splits names them: {', '.join(split['name'] for split in one['extra_splits']) or 'none'}.",
         Table(("term", "sign c operator", "normalisation of c"), terms).text(),
         Table(("switch", "default"), switches).text(),
     )

@@ -288,7 +288,7 @@ def errors(content: RunContent) -> Html:
 
 
 def _marked(content: RunContent, split: str) -> str:
-    splits = content.system.splits if content.system else ()
+    splits = content.system.all_splits if content.system else ()
     return f"{split[:60]}{'*' if any(s.name == split and s.is_ood for s in splits) else ''}"
 
 

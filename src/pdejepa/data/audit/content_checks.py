@@ -93,7 +93,7 @@ class ContentChecks:
         return not wrong
 
     def _wrong_splits(self) -> list[str]:
-        known = {split.name for split in self.system.splits}
+        known = {split.name for split in self.system.all_splits}
         got, wanted = set(self.data.splits), set(self.counts) & known
         return [] if got == wanted else [f"the splits are {sorted(got)}, the configuration says {sorted(wanted)}"]
 

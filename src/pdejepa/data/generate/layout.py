@@ -35,14 +35,14 @@ Switch = bool | int | float | str
 class GenerateConfig:
     """What to generate.
 
-    splits: empty means all      counts: trajectories per split where other than the size says
+    splits: empty means those of the benchmark      counts: trajectories per split where other than the size says
     shard: "i/n", slice i of n of the work, i from 0      rows_per_file: 0 means as the system declares
     switches: settings of the system, e.g. {"flux": "alpha u^2"}; they win over what the size implies
     """
 
     system: str
     out: str
-    size: Literal["tiny", "small", "paper"] = "tiny"
+    size: Literal["tiny", "small", "laptop", "paper"] = "tiny"
     splits: tuple[str, ...] = ()
     device: str = "auto"
     seed: int = 0
@@ -81,14 +81,16 @@ class GenerateConfig:
             system = build_system(self.system, self.size, self.switches)
         except ConfigError as error:
             return [str(error)]
-        known = [split.name for split in system.splits]
+        known = [split.name for split in system.all_splits]
         given = [*self.splits, *self.counts]
         listed = f"; its splits: {', '.join(known)}"
-        return [
+        unknown = [
             f"{system.name} has no split {name!r}{did_you_mean(name, known) or listed}"
             for name in dict.fromkeys(given)
             if name not in known
         ]
+        extra = {split.name for split in system.extra_splits} & set(self.counts) - set(self.splits)
+        return unknown + [f"counts.{name} is given, but {name} is made only where --splits names it" for name in extra]
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Plan:
     def splits(self) -> tuple[Split, ...]:
         """The splits to make, in the system's order."""
         wanted = self.config.splits or tuple(split.name for split in self.system.splits)
-        return tuple(split for split in self.system.splits if split.name in wanted)
+        return tuple(split for split in self.system.all_splits if split.name in wanted)
 
     def count(self, split: Split) -> int:
         """Trajectories of a split."""

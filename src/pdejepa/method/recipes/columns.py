@@ -285,7 +285,7 @@ class LaptopColumn:
     style: str = "residual"
     steps: tuple[int, int, int, int, int] = (60, 4, 2400, 2600, 2100)
     unroll: int = 2
-    counts: tuple[int, int] = (3000, 120)
+    n_train: int = 0  # 0: as many as the size laptop has
     rolled: float = 1 / 3
     batch_5: int = 8
     switches: tuple[tuple[str, int], ...] = ()
@@ -300,7 +300,7 @@ LAPTOP_SHARES = {"pretrain": 0.04, "align": 0.01, "dynamics": 0.3, "decode": 0.1
 
 # Squares of 32 x 32 points in 64 patches, and of 64 x 64 points in 256, simulated on grids a GPU would not need.
 PLANE = LaptopColumn(patch=4, widths=(96, 64, 48), scales=(2, 2))
-LARGE_PLANE = replace(PLANE, steps=(60, 4, 1500, 1500, 900), counts=(1000, 60), batch_5=4)
+LARGE_PLANE = replace(PLANE, steps=(60, 4, 1500, 1500, 900), batch_5=4)
 
 
 def laptop(system: str, column: LaptopColumn) -> RunConfig:
@@ -319,8 +319,8 @@ def laptop(system: str, column: LaptopColumn) -> RunConfig:
     return RunConfig(
         system=system,
         recipe="laptop",
-        size="paper",
-        counts={"train": column.counts[0], "valid": column.counts[1]},
+        size="laptop",
+        counts={"train": column.n_train} if column.n_train else {},
         shares=LAPTOP_SHARES,
         switches=dict(column.switches),
         precision="auto",

@@ -16,5 +16,5 @@ PAPER = PaperColumn(
     widths=(192, 128, 64),
 )
 FAST = FastColumn()
-LAPTOP = replace(PLANE, steps=(40, 4, 1600, 1500, 500), counts=(2000, 120))
+LAPTOP = replace(PLANE, steps=(40, 4, 1600, 1500, 500), n_train=2000)
 TINY = replace(FLAT, size="small")
