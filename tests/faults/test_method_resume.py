@@ -23,6 +23,8 @@ WORDS = (
     *(f"{name}.training.save_every=2" for name in STAGES),
     *(f"{name}.training.log_every=1" for name in STAGES),
     *(f"{name}.training.n_scores=2" for name in STAGES),
+    *(f"{name}.training.average=0.3" for name in ("dynamics", "decode", "polish")),
+    "polish.anchor_weight=0.1",
     # AdamW turns gradients that are zero up to rounding into full steps; small ones keep two ranks comparable.
     "decode.training.optimiser.lr=0.0002",
 )

@@ -27,8 +27,8 @@ from pdejepa.training.step import Learner
 from pdejepa.training.training_data import TrainingData, normalised
 
 CPU = torch.device("cpu")
-SMALL = 8  # samples of a step that is timed; larger batches are counted as so many of these
-N_ROWS = 16  # trajectories that it is timed on
+SMALL = 2  # samples of a step that is timed where the recipe is for other machines; its batch counts as so many
+N_ROWS = 32  # trajectories that it is timed on
 ENOUGH_S = 1.0  # a stage is timed so long, or for one step
 SCORE_STEPS = 0.04  # share of a stage's steps that its scores and checkpoints take, about
 LONG_S = 6 * 3600.0
@@ -103,15 +103,13 @@ def _small(config: RunConfig) -> RunConfig:
     """The same training with steps of few samples."""
 
     def change(_: str, own: StageTraining) -> StageTraining:
-        return dataclasses.replace(own, batch=min(own.batch, SMALL), budget=Budget(steps=1000))
+        batch = own.batch if own.budget.steps else min(own.batch, SMALL)
+        return dataclasses.replace(own, batch=batch, budget=Budget(steps=1000))
 
     small = map_training(config, change)
-    clips = min(config.pretrain.one_frame_clips, SMALL * max(1, config.pretrain.one_frame_clips // _batch(config)))
-    return dataclasses.replace(small, pretrain=dataclasses.replace(small.pretrain, one_frame_clips=clips))
-
-
-def _batch(config: RunConfig) -> int:
-    return config.pretrain.training.batch
+    before, now = config.pretrain, small.pretrain
+    clips = before.one_frame_clips * now.training.batch // before.training.batch
+    return dataclasses.replace(small, pretrain=dataclasses.replace(now, one_frame_clips=clips))
 
 
 def _data_seconds(system: System, n: int, clock: Callable[[], float]) -> float:

@@ -48,6 +48,7 @@ def test_a_stage_learns_and_reports(tmp_path: Path) -> None:
         "score": min(line["valid"]["score"] for line in lines if "valid" in line),
         "step_selected": done["step"],
         "weights_sha256": done["weights_sha256"],
+        "flops": 0.0,
     }
     final = read_weights(tmp_path / "toy/final/weights.safetensors")
     assert {"online.0.weight", "target.0.weight"} <= final.keys()
