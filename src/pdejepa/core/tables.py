@@ -71,7 +71,7 @@ class Table:
         """A <table> that can be pushed sideways on narrow screens; title and notes are its caption."""
         is_number = self._numbers()
         words = " ".join(escaped_html(text) for text in (self.title, *self.notes) if text)
-        lines = [f"<caption>{words}</caption>"] if words else []
+        lines = [f"<caption><span>{words}</span></caption>"] if words else []
         for name, row in (("th", self.head), *(("td", row) for row in self.rows)):
             cells = (_element(name, cell, right) for cell, right in zip(row, is_number, strict=True))
             lines.append(f"<tr>{''.join(cells)}</tr>")

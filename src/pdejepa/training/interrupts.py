@@ -7,7 +7,7 @@ rolling out a whole split, warming up, scoring) may take minutes and changes no 
 Where a step takes longer than GRACE_S (large networks on a CPU), it is given up while its gradients are computed: the
 weights are still those of the step before, which is saved, and a resumed training computes the same step again.
 Python runs signal handlers between two of its own operations, and a backward pass is one operation, unless it calls
-Python: so the blocks of networks on a CPU get hooks that do nothing else (`let_signals_in`).
+Python: so where steps are long the blocks of networks get hooks that do nothing else (`let_signals_in`).
 
 A score is given up likewise; the training goes on from the latest checkpoint, since only a scored step is saved.
 """
@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from pdejepa.core.errors import Interrupted
 from pdejepa.training.distributed import agree, n_ranks
@@ -71,7 +72,7 @@ def may_be_given_up() -> Iterator[None]:
         request.may_give_up = False
 
 
-def let_signals_in(network: nn.Module) -> list[Any]:
+def let_signals_in(network: nn.Module) -> list[RemovableHandle]:
     """Let Python look for signals in backward passes, at every block of a list of blocks; handles to remove it."""
 
     def watch(_block: nn.Module, _arguments: Any, out: Any) -> None:

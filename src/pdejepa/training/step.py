@@ -10,11 +10,13 @@ When steps are taken, and what becomes of the weights, is the loop's business (s
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from pdejepa.core.device import tf32, without_new_code
 from pdejepa.core.weights import gather, restore
@@ -24,7 +26,7 @@ from pdejepa.training.distributed import mean_over_ranks
 from pdejepa.training.first_bad import first_bad_tensor
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
-from pdejepa.training.interrupts import let_signals_in, may_be_given_up, stop_if_asked
+from pdejepa.training.interrupts import GRACE_S, let_signals_in, may_be_given_up, stop_if_asked
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
@@ -40,7 +42,8 @@ class Learner:
         self.stage, self.context, self.settings, self._refuse = stage, context, stage.settings, refuse
         self.model: nn.Module = stage  # wrapped if there are several ranks
         choose_trained(stage)
-        self._watches = let_signals_in(stage) if context.device.type == "cpu" and context.world == 1 else []
+        self._watches: list[RemovableHandle] = []
+        self._watch(math.inf)  # how long the first step takes is not known
         self._renew()
         self.gradients = self._gradients()
         self.factor = 1.0  # of the learning rate, in the latest step
@@ -67,6 +70,7 @@ class Learner:
     # ---- steps and scores ----------------------------------------------------------------------------------------
     def update(self, step: int, n_steps: int) -> Metrics:
         """One step: everything that changes the weights is here."""
+        began = timing.clock()
         self.factor = learning_rate_factor(self.settings.schedule, step, n_steps)
         self.optimiser.set_factor(self.factor)
         with may_be_given_up():
@@ -83,7 +87,16 @@ class Learner:
             self.optimiser.average.update(step, n_steps)
         with torch.no_grad():
             self.stage.after_update(step, n_steps)
+        self._watch(timing.clock() - began)
         return {**metrics, "loss": loss, "gradient_norm": norm}
+
+    def _watch(self, seconds: float) -> None:
+        """Let signals into the next backward pass if a step took so long that it may be given up."""
+        is_long = seconds > GRACE_S / 2 and self.context.device.type == "cpu" and self.context.world == 1
+        if is_long and not self._watches:
+            self._watches = let_signals_in(self.stage)
+        while self._watches and not is_long:
+            self._watches.pop().remove()
 
     def first_bad_tensor(self, batch: Batch) -> str:
         """What is not finite first in the loss of a batch; empty if all is, or if several ranks had to say the same."""
@@ -166,8 +179,7 @@ class Learner:
     def close(self) -> None:
         """Free the gradients, and let go of the parameters: the next stage may train them too."""
         self.gradients.close()
-        for watch in self._watches:
-            watch.remove()
+        self._watch(0.0)
         if isinstance(self.model, DistributedDataParallel):
             self.model._remove_autograd_hooks()
             self.model = self.stage

@@ -43,7 +43,8 @@ def test_markdown() -> None:
 def test_html() -> None:
     text = Table(("a", "b"), [(Code("x"), "1")], notes=("note",), title="All").html()
     assert text == (
-        '<div class="scroll"><table><caption>All note</caption>\n<tr><th>a</th><th class="number">b</th></tr>\n'
+        '<div class="scroll"><table><caption><span>All note</span></caption>\n'
+        '<tr><th>a</th><th class="number">b</th></tr>\n'
         '<tr><td><code>x</code></td><td class="number">1</td></tr></table></div>'
     )
 

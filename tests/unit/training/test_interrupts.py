@@ -18,7 +18,8 @@ from pdejepa.core.errors import Interrupted
 from pdejepa.training import interrupts
 from pdejepa.training.interrupts import stop_if_asked, stop_on_signal
 from pdejepa.training.settings import Budget, StageTraining
-from pdejepa.training.stage import Batch
+from pdejepa.training.stage import Batch, Context
+from pdejepa.training.step import Learner
 from tests.faults.training import SETTINGS, Toy, result, settings, train
 
 N_PIECES = 10
@@ -171,6 +172,21 @@ def test_a_backward_pass_looks_for_signals(watched: bool) -> None:
     for handle in handles:
         handle.remove()
     assert not any(block._forward_hooks for block in network)
+
+
+def test_short_steps_are_not_watched() -> None:
+    """Hooks cost a percent or two of short steps; the first step, and those after a long one, are watched."""
+    stage = Toy()
+    learner = Learner(stage, Context(), lambda _: None)
+    has_hooks = lambda: any(part._forward_hooks for part in stage.modules())  # noqa: E731
+    assert has_hooks()
+    learner.update(0, 24)
+    assert not has_hooks()
+    stage.disturb = {1: lambda _: time.sleep(interrupts.GRACE_S)}
+    learner.update(1, 24)
+    assert has_hooks()
+    learner.close()
+    assert not has_hooks()
 
 
 def test_nobody_is_stopped_where_nobody_listens() -> None:

@@ -13,9 +13,12 @@ from pdejepa.core.tables import Table
 from pdejepa.core.text import MAX_TEXT, escaped_html
 
 STYLE = """
-:root { color-scheme: light; --ink: #1d2430; --soft: #5b6472; --line: #dfe3e8; --wash: #f5f7f9; --blue: #00386f; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1d2430; --soft: #5b6472; --line: #dfe3e8; --wash: #f5f7f9;
+  --blue: #00386f; --good: #eef7f2; --warn: #fdf4ea; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14181f; --ink: #e6e9ee; --soft: #a7b0bd; --line: #333b47;
+  --wash: #1d232c; --blue: #8ab8ff; --good: #17301f; --warn: #38280f; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.2rem 1rem 4rem; background: #fff; color: var(--ink);
+body { margin: 0 auto; max-width: 62rem; padding: 1.2rem 1rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: .4rem 0 .6rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 .5rem; padding-top: .9rem; border-top: 1px solid var(--line); }
@@ -27,25 +30,27 @@ nav a { display: inline-block; margin-right: 1rem; padding: .15rem 0; }
 code, pre { font: .875em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 pre { background: var(--wash); border: 1px solid var(--line); border-radius: .4rem; padding: .7rem .8rem;
   overflow-x: auto; }
-pre.equation { font-size: 1rem; }
+pre.equation { font-size: 1rem; white-space: pre-wrap; }
 .soft, figcaption, caption { color: var(--soft); font-size: .9rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1rem 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem; margin: 1rem 0; }
 .tile { background: var(--wash); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
 .tile b { display: block; font-size: 1.35rem; line-height: 1.3; }
 .tile span { color: var(--soft); font-size: .85rem; }
 .note { border-left: .3rem solid #8a94a3; background: var(--wash); padding: .5rem .8rem; margin: .8rem 0;
   border-radius: 0 .4rem .4rem 0; max-width: 46rem; }
-.note.good { border-color: #2f7d5b; background: #eef7f2; }
-.note.warn { border-color: #b3641b; background: #fdf4ea; }
+.note.good { border-color: #2f7d5b; background: var(--good); }
+.note.warn { border-color: #b3641b; background: var(--warn); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; margin: .6rem 0; }
 caption { caption-side: bottom; text-align: left; padding-top: .3rem; }
+caption span { display: block; position: sticky; left: 0; max-width: calc(100vw - 2rem); }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
   font-variant-numeric: tabular-nums; }
 th { color: var(--soft); font-weight: 600; }
 .number { text-align: right; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem 1.4rem; }
 figure { margin: .6rem 0; }
+img { background: #fff; }
 figure img { display: block; width: 100%; height: auto; }
 .grid figure img { max-width: 30rem; }
 .scroll > img { min-width: 46rem; max-width: 100%; }

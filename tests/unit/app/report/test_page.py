@@ -12,7 +12,7 @@ import pytest
 from pdejepa.app.cli import main
 from pdejepa.app.report import examples
 from pdejepa.app.report.content import read_run
-from pdejepa.app.report.markup import Html, esc, tag
+from pdejepa.app.report.markup import STYLE, Html, esc, tag
 from pdejepa.app.report.page import NAVIGATION, report, write_report
 from pdejepa.app.report.reproduce import command as repeating
 from pdejepa.core.config import load_config, to_yaml
@@ -152,6 +152,15 @@ def test_endless_text_is_cut(tmp_path: Path) -> None:
     root = folder.write_run(tmp_path / "run", recipe="&" * 100_000, data="&" * 100_000)
     folder.write(root / "results" / "r.json", {"errors": {f"{i:0500}": folder.errors() for i in range(200)}})
     assert len(report(read_run(root))) < 500_000
+
+
+def test_the_page_has_colours_for_the_dark() -> None:
+    """Each of those for the light, so that no text is left dark on dark; only pictures stay white."""
+    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
+    names = {"paper", "ink", "soft", "line", "wash", "blue", "good", "warn"}
+    assert set(re.findall(r"--(\w+): #", light)) == set(re.findall(r"--(\w+): #", dark)) == names
+    rules = dark.split("} }", 1)[1]
+    assert re.findall(r"([^\n]*)\{[^}]*(?:background|[^-]color): #", rules) == ["img "]
 
 
 def test_escaping() -> None:
