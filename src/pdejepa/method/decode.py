@@ -23,6 +23,7 @@ from pdejepa.method.run_config import DecodeConfig, RunConfig
 from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import Shuffles, in_pieces
+from pdejepa.training.on_host import Fields, subset
 from pdejepa.training.stage import Batch, Place
 from pdejepa.training.training_data import TrainingData
 
@@ -64,10 +65,10 @@ class Decode(MethodStage):
 
         return Latents(self._fields(split), roll, kind, piece=self.n_together)
 
-    def _fields(self, split: str) -> Tensor:
+    def _fields(self, split: str) -> Fields:
         """Values of the chosen trajectories; not a copy if all are chosen."""
         fields, rows = self.data.fields[split], self.chosen[split]
-        return fields if len(rows) == len(fields) else fields[rows]
+        return fields if len(rows) == len(fields) else subset(fields, rows)
 
     def trained(self) -> dict[str, nn.Module]:
         return {"decoder": self.decoder}

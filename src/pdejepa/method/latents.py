@@ -1,4 +1,4 @@
-"""Latents of a whole split: computed once and kept on the device, or made from the fields whenever they are needed.
+"""Latents of a whole split: computed once and kept where the fields are, or made from them whenever they are needed.
 
 The encoder is frozen after stage 1 and the projector after stage 2, so one `Kept` serves all later stages of a run.
 
@@ -17,6 +17,7 @@ from pdejepa.core.device import tf32, without_new_code
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces
 from pdejepa.training.interrupts import stop_if_asked
+from pdejepa.training.on_host import Fields
 from pdejepa.training.training_data import TrainingData
 
 PIECE = {"cpu": 20_000, "cuda": 4_000_000}  # field values encoded at once: on a CPU what fits its cache
@@ -30,7 +31,7 @@ Kept = dict[Name, dict[str, "Latents"]]  # of every split; what the stages of on
 class Latents:
     """`take` gives float32 latents of any samples and frames; `dtype` None computes them on the fly."""
 
-    def __init__(self, fields: Tensor, encode: Encode, dtype: torch.dtype | None, piece: int = 0) -> None:
+    def __init__(self, fields: Fields, encode: Encode, dtype: torch.dtype | None, piece: int = 0) -> None:
         """`piece`: trajectories encoded at once; 0: as many as hold PIECE field values."""
         self.fields = fields
         self.encode = encode if dtype is None else None  # not needed, and not kept alive, once all values are known
@@ -65,7 +66,7 @@ def latents_of(
     return kept[name]
 
 
-def _made(fields: Tensor, encode: Encode, dtype: torch.dtype | None, z: Latents | None, model: Surrogate) -> Latents:
+def _made(fields: Fields, encode: Encode, dtype: torch.dtype | None, z: Latents | None, model: Surrogate) -> Latents:
     """q takes the place of z where z is known exactly: projecting costs a small part of encoding."""
     if z is None or z.values is None or z.values.dtype != torch.float32:
         return Latents(fields, encode, dtype)
@@ -79,12 +80,12 @@ def _made(fields: Tensor, encode: Encode, dtype: torch.dtype | None, z: Latents 
 
 
 @torch.no_grad()
-def _all(fields: Tensor, encode: Encode, dtype: torch.dtype, piece: int) -> Tensor:
+def _all(fields: Fields, encode: Encode, dtype: torch.dtype, piece: int) -> Fields:
     """Latents (n,T,N,D) of all trajectories."""
     parts = in_pieces(len(fields), piece or max(1, PIECE[fields.device.type] // fields[0].numel()))
     with without_new_code(fields.device):
         first = _encoded(encode, fields[parts[0]])
-        values = first.new_empty((len(fields), *first.shape[1:]), dtype=dtype)
+        values = fields.new_empty((len(fields), *first.shape[1:]), dtype=dtype)
         values[parts[0]] = first.to(dtype)
         for part in parts[1:]:
             stop_if_asked()

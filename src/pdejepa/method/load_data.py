@@ -1,19 +1,30 @@
-"""The data of a training from the source that its configuration names: a system, or a data set; with equal values."""
+"""The data of a training from the source that its configuration names: a system, or a data set; with equal values.
+
+They stay on the device.  Where fields and latents of train would take more than half of a GPU's free memory, or with
+`memory=host`, those stay in host memory, and batches are copied (see `training.on_host`).
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 
 from pdejepa.core.errors import DataError
 from pdejepa.core.progress import Shown, progress
-from pdejepa.data.source import Block, Generated, Stored, Trajectories
+from pdejepa.data.source import Block, Generated, Report, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
 from pdejepa.method.run_config import RunConfig
 from pdejepa.models.amplitude import check_scaling
 from pdejepa.systems import build_system
+from pdejepa.systems.problem import Problem
 from pdejepa.training.training_data import TrainingData, normalised
 
 SPLITS = ("train", "valid")
+CPU = torch.device("cpu")
+MOST = 0.5  # of the free memory of a GPU that fields and latents may take
+AT_ONCE = 256  # trajectories that are made or read together where they do not stay on the device
+BYTES = {"float32": 4, "bfloat16": 2, "on_the_fly": 0}  # of a number in latents
 
 
 def load_data(config: RunConfig, device: torch.device, show: bool = True) -> TrainingData:
@@ -36,13 +47,14 @@ def from_source(config: RunConfig, source: Trajectories, device: torch.device, s
     n_broad = int(config.mix * counts["train"])
     if n_broad:
         counts = {**counts, "train": counts["train"] - n_broad, "broad_train": n_broad}
+    is_on_host = stays_on_host(config, problem, sum(counts.values()), device)
     made = {}
     shown: Shown = "lines" if show and isinstance(source, Generated) else "nothing"
     with progress(sum(counts.values()), f"generate {problem.name}", shown=shown) as bar:
         for split, n in counts.items():
             if not isinstance(source, Generated):  # which know no end
                 source.check(split, n)
-            made[split] = source.block(split, 0, n, device, bar.advance)
+            made[split] = _block(source, split, n, device, is_on_host, bar.advance)
     n_frames = made["train"].fields.shape[1]
     if n_frames != len(problem.times):
         raise DataError(
@@ -53,7 +65,30 @@ def from_source(config: RunConfig, source: Trajectories, device: torch.device, s
     if n_broad:
         made["train"] = interleaved(made["train"], made.pop("broad_train"))
     fields, xi = ({split: getattr(block, name) for split, block in made.items()} for name in ("fields", "xi"))
-    return normalised(problem, fields, xi, digest, config.model.field.coordinate, config.amplitude, source.system)
+    coordinate, amplitude = config.model.field.coordinate, config.amplitude
+    data = normalised(problem, fields, xi, digest, coordinate, amplitude, source.system)
+    return data.fed_from_host(device) if is_on_host else data
+
+
+def stays_on_host(config: RunConfig, problem: Problem, n: int, device: torch.device) -> bool:
+    """Whether the fields of n trajectories stay in host memory."""
+    if config.memory != "auto" or device.type != "cuda":
+        return config.memory == "host"
+    encoder, n_points = config.model.encoder, math.prod(problem.grid)
+    n_tokens = n_points // encoder.patch**problem.ndim
+    frame = 4 * len(problem.fields) * n_points + BYTES[config.latents] * n_tokens * encoder.width
+    return n * len(problem.times) * frame > MOST * torch.cuda.mem_get_info(device)[0]
+
+
+def _block(source: Trajectories, split: str, n: int, device: torch.device, is_on_host: bool, report: Report) -> Block:
+    """The first n trajectories, on the device or block by block from there to host memory."""
+    if not is_on_host:
+        return source.block(split, 0, n, device, report)
+    parts = []
+    for block in source.blocks(split, n, AT_ONCE, device):
+        parts.append(Block(*(values.to(CPU) for values in block)))
+        report(len(block.xi))
+    return Block(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def interleaved(most: Block, others: Block) -> Block:

@@ -13,6 +13,7 @@ from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.operators.norms import relative_error
 from pdejepa.training.batches import Shuffles, generator, own_slice
+from pdejepa.training.on_host import OnHost
 from pdejepa.training.stage import Place, Stage
 from pdejepa.training.training_data import TrainingData
 
@@ -30,6 +31,10 @@ class MethodStage(Stage):
         self.model = model
         self.kept: Kept = {}
         self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
+
+    @property
+    def fetches(self) -> bool:
+        return isinstance(self.data.fields["train"], OnHost)
 
     # ---- samples ---------------------------------------------------------------------------------------------
     def rows(self, step: int) -> Tensor:

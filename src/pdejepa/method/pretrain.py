@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.core.errors import ConfigError
-from pdejepa.method.health import HealthCheck, judge, too_early
+from pdejepa.method.health import MAX_TRAJECTORIES, HealthCheck, judge, too_early
 from pdejepa.method.losses import layer_normed, loss_context, loss_jepa
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.run_config import RunConfig
@@ -108,9 +108,8 @@ class Pretrain(MethodStage):
         return "" if is_early else f"encoder {judge(scores, self.config.model.encoder.width)}"
 
     def health(self) -> dict[str, float]:
-        return HealthCheck(self.model.encoder, self.model.patches).measure(
-            self.data.fields["valid"], self.data.xi["valid"], self.generator("health")
-        )
+        u, xi = (values["valid"][:MAX_TRAJECTORIES] for values in (self.data.fields, self.data.xi))
+        return HealthCheck(self.model.encoder, self.model.patches).measure(u, xi, self.generator("health"))
 
     # ---- pieces ----------------------------------------------------------------------------------------------
     def _is_one_frame(self, step: int) -> bool:

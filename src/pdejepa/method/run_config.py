@@ -186,6 +186,7 @@ class RunConfig:
     compile: bool = True  # on a GPU, in bf16: compiled by PyTorch 2.11, float32 had wrong gradients with 65 tokens
     record: bool = True  # replay whole steps on one GPU; see `training.cuda_graph`
     latents: Literal["float32", "bfloat16", "on_the_fly"] = "float32"
+    memory: Literal["auto", "device", "host"] = "auto"  # where fields and latents of train stay; see `load_data`
     model: ModelConfig = field(default_factory=ModelConfig)
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "reconstruct": ("pretrain", "align"),
 }
 # What may differ between two tries of one run without changing its meaning.
-FREE = ("stages", "device", "compile", "record", "precision", "shares")
+FREE = ("stages", "device", "compile", "record", "precision", "shares", "memory")
 OWNERS = {
     "model.field.coordinate": "align",
     "model.projector": "align",

@@ -80,6 +80,11 @@ class Stage(nn.Module, ABC):
         self.settings = settings
         self.n_samples = n_samples  # samples per epoch
 
+    @property
+    def fetches(self) -> bool:
+        """Whether batches are copied from host memory, so that the next one is fetched while a step is computed."""
+        return False
+
     @abstractmethod
     def trained(self) -> dict[str, nn.Module]:
         """The modules that the optimiser moves, by the name under which they are saved."""

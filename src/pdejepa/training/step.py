@@ -27,6 +27,7 @@ from pdejepa.training.first_bad import first_bad_tensor
 from pdejepa.training.flops import counted, step_flops
 from pdejepa.training.guard import FiniteGuard, clip_gradients
 from pdejepa.training.interrupts import GRACE_S, let_signals_in, may_be_given_up, stop_if_asked
+from pdejepa.training.on_host import Ahead
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.rounding import rounded, seen_rounded
@@ -42,6 +43,7 @@ class Learner:
         self.stage, self.context, self.settings, self._refuse = stage, context, stage.settings, refuse
         self.model: nn.Module = stage  # wrapped if there are several ranks
         choose_trained(stage)
+        self._ahead = Ahead(stage.batch, context.device) if stage.fetches else None
         self._watches: list[RemovableHandle] = []
         self._watch(math.inf)  # how long the first step takes is not known
         self._renew()
@@ -75,7 +77,7 @@ class Learner:
         self.optimiser.set_factor(self.factor)
         with may_be_given_up():
             with torch.no_grad():
-                batch = self.stage.batch(step, n_steps)
+                batch = (self._ahead.take if self._ahead else self.stage.batch)(step, n_steps)
             metrics = self.gradients(batch)
         loss, gradients = mean_over_ranks(metrics["loss"].detach()), self.optimiser.gradients()
         norm = self.guard.watch(step, loss, gradients)
@@ -87,6 +89,8 @@ class Learner:
             self.optimiser.average.update(step, n_steps)
         with torch.no_grad():
             self.stage.after_update(step, n_steps)
+            if self._ahead:
+                self._ahead.prepare(step + 1, n_steps)
         self._watch(timing.clock() - began)
         return {**metrics, "loss": loss, "gradient_norm": norm}
 

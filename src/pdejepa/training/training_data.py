@@ -1,4 +1,5 @@
-"""The data of a training, resident on the device: normalised fields, parameters, statistics, and a hash of it all.
+"""The data of a training: normalised fields, parameters, statistics, and a hash of it all; resident on the device, or
+with the fields of train in host memory.
 
 Letters: n trajectories, T frames, C channels, P parameters.
 """
@@ -16,6 +17,7 @@ from pdejepa.models.amplitude import at_unit_amplitude
 from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
 from pdejepa.systems import System
 from pdejepa.systems.problem import Problem
+from pdejepa.training.on_host import Fields, OnHost
 
 
 @dataclass
@@ -26,7 +28,7 @@ class TrainingData:
     """
 
     problem: Problem
-    fields: dict[str, Tensor]
+    fields: dict[str, Fields]
     xi: dict[str, Tensor]
     statistics: Statistics
     hash: str
@@ -38,6 +40,15 @@ class TrainingData:
 
     def n(self, split: str) -> int:
         return len(self.fields[split])
+
+    def fed_from_host(self, device: torch.device) -> TrainingData:
+        """The same for a training on `device`, with the fields of train left where they are, in host memory."""
+        fields = {
+            split: OnHost(values, device) if split == "train" else values.to(device)
+            for split, values in self.fields.items()
+            if isinstance(values, Tensor)
+        }
+        return replace(self, fields=fields, xi={split: rows.to(device) for split, rows in self.xi.items()})
 
 
 def normalised(
@@ -61,7 +72,7 @@ def normalised(
     mean, std = statistics.moments(problem.ndim, fields["train"].device)
     for values in fields.values():
         values.sub_(mean).div_(std)
-    return TrainingData(problem, fields, xi, statistics, digest, system)
+    return TrainingData(problem, dict(fields), xi, statistics, digest, system)
 
 
 def _to_unit(problem: Problem, fields: dict[str, Tensor], xi: dict[str, Tensor]) -> dict[str, Tensor]:
