@@ -13,9 +13,10 @@ from pdejepa.core.files import write_json, write_text
 from pdejepa.forecast.header import CONFIG_NAME, parse, read
 from pdejepa.forecast.model_folder import CARD_NAME, write_model
 from pdejepa.method.model_card import card_text
+from pdejepa.models.decoder import ReadOut
 from pdejepa.models.surrogate import Surrogate
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # what field and decoder compute in bfloat16
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
 def save_model(
@@ -50,7 +51,16 @@ def write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None
 
 
 def _is_rounded(surrogate: Surrogate) -> bool:
-    """Whether the layers of field and decoder hold values of bfloat16."""
+    """Whether the layers that are computed in bfloat16 hold values of it."""
     parts = [part for part in (surrogate.field, surrogate.startup, surrogate.decoder) if part is not None]
-    layers = [layer for part in parts for layer in part.modules() if isinstance(layer, LAYERS)]
+    layers = [layer for part in parts for layer in rounded_layers(part).values()]
     return all(torch.equal(p, p.bfloat16().to(p.dtype)) for layer in layers for p in layer.parameters())
+
+
+def rounded_layers(part: nn.Module) -> dict[str, nn.Module]:
+    """The layers that training in bfloat16 computes in it: not read-outs, nor what reads the equation's parameters."""
+    found, exact = dict(part.named_modules()), set[int]()
+    for name, module in found.items():
+        if isinstance(module, ReadOut) or name.rpartition(".")[2] == "condition":
+            exact |= {id(layer) for layer in module.modules()}
+    return {name: layer for name, layer in found.items() if isinstance(layer, LAYERS) and id(layer) not in exact}

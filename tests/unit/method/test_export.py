@@ -21,7 +21,7 @@ from pdejepa.method.export import export_model
 from pdejepa.method.model_card import train_words
 from pdejepa.method.pipeline import train
 from pdejepa.method.run_config import RunConfig
-from pdejepa.method.save_model import LAYERS, record_errors, save_model
+from pdejepa.method.save_model import record_errors, rounded_layers, save_model
 from pdejepa.training.rounding import round_all
 from tests.unit.forecast import tiny
 from tests.unit.method.small_run import STAGES, small_config
@@ -85,8 +85,8 @@ def test_errors_of_other_weights_are_not_claimed(tmp_path: Path) -> None:
 def test_the_card_tells_of_rounded_layers(tmp_path: Path) -> None:
     """Norms keep their digits; one layer of field or decoder that is not rounded is enough to say nothing."""
     told, model = "Weights of field and decoder are stored rounded to bfloat16", tiny.surrogate("wave_b")
-    layers = [layer for part in (model.field, model.startup, model.decoder) for layer in part.modules()]
-    layers = [layer for layer in layers if isinstance(layer, LAYERS)]
+    parts = [part for part in (model.field, model.startup, model.decoder) if part is not None]
+    layers = [layer for part in parts for layer in rounded_layers(part).values()]
     round_all(p for layer in layers for p in layer.parameters())
     save_model(model, tmp_path / "m", tiny.DETAILS)
     assert told in (tmp_path / "m/README.md").read_text()

@@ -12,7 +12,7 @@ from pdejepa.baselines.pool import build_pool
 from pdejepa.method.decode import Decode
 from pdejepa.method.dynamics import Dynamics
 from pdejepa.method.polish import Polish
-from pdejepa.method.save_model import LAYERS
+from pdejepa.method.save_model import rounded_layers
 from pdejepa.training.rounding import round_all, rounded, seen_rounded
 from pdejepa.training.stage import Place
 from tests.unit.method import small_run
@@ -76,12 +76,14 @@ def test_afterwards_they_are_what_they_were() -> None:
 
 
 @pytest.mark.parametrize("kind", [Dynamics, Decode, Polish])
-@pytest.mark.parametrize("system", ["combined", "wave_b", "heat"])
-def test_field_and_decoder_are_rounded_as_exports_do_it(kind: type, system: str) -> None:
-    stage = small_run.build(kind, system)
+@pytest.mark.parametrize(
+    ("system", "variant"), [("combined", "physics"), ("wave_b", "physics"), ("heat", "physics"), ("combined", "geo")]
+)
+def test_cards_know_what_is_rounded(kind: type, system: str, variant: str) -> None:
+    stage = small_run.build(kind, system, f"variant={variant}")
     net = nn.ModuleDict(stage.trained())
-    parts = {name: part for name, part in net.named_modules() if isinstance(part, LAYERS)}
-    layers = {f"{name}.{own}" for name, part in parts.items() for own, _ in part.named_parameters()}
+    layers = {f"{name}.{own}" for name, part in rounded_layers(net).items() for own, _ in part.named_parameters()}
+    assert layers
     with torch.no_grad():
         batch = stage.batch(0, 10)
     assert seen(net, mixed(stage, batch)) == layers
