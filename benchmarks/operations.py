@@ -24,7 +24,7 @@ from pdejepa import baselines, systems
 from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 
 REFERENCE = "fno"
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def counted(name: str, recipe: str, pool: Pool) -> Iterator[tuple[str, Count]]:
     parts = kind.recipe(recipe, pool.task)
     solver = build(kind, parts, pool)
     for part in parts.stages:
-        yield part.name, step(FitStage(solver, part, pool, Place(CPU), 0))
+        yield part.name, step(FitStage(solver, part, pool, Context(CPU), 0))
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pdejepa.core.config import load_config
 from pdejepa.core.device import device_name, pick_device
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method import recipes
 from pdejepa.method.chain import BUILD
 from pdejepa.method.load_data import load_data
@@ -38,7 +38,7 @@ from pdejepa.training.cuda_graph import Gradients
 from pdejepa.training.guard import clip_gradients
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from pdejepa.training.training_data import TrainingData
 
 KINDS = {
@@ -55,7 +55,7 @@ class Runner:
         torch.manual_seed(0)
         model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history).to(device)
         self.device, self.precision = device, config.precision
-        self.stage: MethodStage = BUILD[name](config, data, model, Place(device))
+        self.stage: MethodStage = BUILD[name](config, data, model, Context(device))
         if device.type == "cuda" and config.compile:
             compile_blocks(self.stage)
         choose_trained(self.stage)
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--systems", nargs="+", default=["combined"])
     parser.add_argument("--recipe", default="fast")
-    parser.add_argument("--stages", nargs="+", default=list(FOUR))
+    parser.add_argument("--stages", nargs="+", default=list(METHOD_STAGES))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--trajectories", type=int, default=256)

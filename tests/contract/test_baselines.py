@@ -29,7 +29,7 @@ from pdejepa.studies.compare.judgement import true_frames
 from pdejepa.training.batches import generator
 from pdejepa.training.resume import choose_trained
 from pdejepa.training.settings import Budget
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from pdejepa.training.timing import PROBE_STEPS, TYPICAL
 from tests.unit.baselines.token_solvers import shaken
 from tests.unit.baselines.values import gradients_without_values
@@ -75,7 +75,7 @@ def made(name: str, place: str) -> tuple[Baseline, Recipe]:
 
 def stages(name: str, place: str) -> list[FitStage]:
     solver, recipe = made(name, place)
-    return [FitStage(solver, part, pool(place), Place(CPU), 0) for part in recipe.stages]
+    return [FitStage(solver, part, pool(place), Context(CPU), 0) for part in recipe.stages]
 
 
 def shortened(recipe: Recipe, **changes: Any) -> Recipe:

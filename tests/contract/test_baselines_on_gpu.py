@@ -17,7 +17,7 @@ from pdejepa.baselines.fit import FitStage, build
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import full_precision
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from tests.gpu import needs_cuda
 from tests.unit.baselines.token_solvers import shaken
 
@@ -65,7 +65,7 @@ def test_a_step_of_training_is_that_of_a_cpu(name: str, place: str) -> None:
     for device in ("cpu", "cuda"):
         solver = made(name, place, device)
         part = kind.recipe("fast", pool(place, device).task).stages[-1]
-        stage = FitStage(solver, part, pool(place, device), Place(torch.device(device)), 0)
+        stage = FitStage(solver, part, pool(place, device), Context(torch.device(device)), 0)
         choose_trained(stage)
         batch = found["cpu"][0] if device == "cuda" else stage.batch(0, 10)
         with full_precision(torch.device(device)):

@@ -21,7 +21,7 @@ from pdejepa.core.device import full_precision, tf32
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.training.cuda_graph import Gradients
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from tests.gpu import needs_cuda
 from tests.unit.baselines.token_solvers import shaken
 
@@ -50,7 +50,7 @@ def gradient(name: str, part: StageRecipe, own: Pool, is_plain: bool, batch: Bat
     solver = shaken(build(kind, kind.recipe("fast", own.task), own), 0.01)
     if device.type == "cuda":
         compile_blocks(solver)
-    stage = FitStage(solver, part, own, Place(device), 0)
+    stage = FitStage(solver, part, own, Context(device), 0)
     choose_trained(stage)
     trained = [p for module in stage.trained().values() for p in module.parameters() if p.requires_grad]
     autocast = lambda: torch.autocast(device.type, torch.bfloat16, not is_plain and part.precision == "bf16")  # noqa: E731

@@ -10,7 +10,7 @@ import torch
 from pdejepa import systems
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method import recipes
 from pdejepa.method.chain import BUILD
 from pdejepa.method.load_data import load_data
@@ -21,7 +21,7 @@ from pdejepa.models.jepa_predictor import JepaPredictor
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 
 PARTS = ("encoder", "projector", "field", "decoder")
 ENCODERS = {"vorticity": 5_352_384, "wave_2d": 5_346_240, "heterns": 5_343_168, "gray_scott": 10_684_608}
@@ -91,15 +91,15 @@ SMALLER = {
 @pytest.mark.parametrize("name", systems.NAMES)
 def test_published_recipes_take_two_steps(name: str) -> None:
     """All four stages at full network size, on a small grid with one trajectory."""
-    words = [f"{stage}.training.batch=1" for stage in FOUR]
+    words = [f"{stage}.training.batch=1" for stage in METHOD_STAGES]
     config = load_config(RunConfig, None, ("device=cpu", "precision=fp32", *words), recipes.get(name, "paper"))
     switches = SMALLER.get(name, {"n_points": 32})
     config = dataclasses.replace(config, size="tiny", switches=switches, counts={"train": 1, "valid": 1})
     cpu = torch.device("cpu")
     data = load_data(config, cpu, show=False)
     model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
-    for stage_name in FOUR:
-        stage = BUILD[stage_name](config, data, model, Place(cpu))
+    for stage_name in METHOD_STAGES:
+        stage = BUILD[stage_name](config, data, model, Context(cpu))
         stage.data.fields = {"train": data.fields["train"]}  # no score is taken, so valid needs no latents
         choose_trained(stage)
         optimiser = build_optimiser(stage.trained(), stage.settings.optimiser)

@@ -14,7 +14,7 @@ from pdejepa.method.load_data import load_data
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from pdejepa.training.training_data import TrainingData
 from tests.unit.method.small_run import CPU, small_config
 
@@ -43,7 +43,7 @@ def method_stage(name: str, system: str, *words: str) -> MethodStage:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Surrogate(own.problem, config.model, config.variant, own.statistics, config.history)
-        stage = BUILD[name](config, own, model, Place(CPU))
+        stage = BUILD[name](config, own, model, Context(CPU))
     choose_trained(stage)
     return stage
 
@@ -58,6 +58,6 @@ def solver_stage(name: str, stage: str) -> FitStage:
     kind = baselines.get(name)
     recipe = kind.recipe("tiny", pool().task)
     (part,) = [part for part in recipe.stages if part.name == stage]
-    made = FitStage(build(kind, recipe, pool()), part, pool(), Place(CPU), 0)
+    made = FitStage(build(kind, recipe, pool()), part, pool(), Context(CPU), 0)
     choose_trained(made)
     return made

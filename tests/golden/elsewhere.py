@@ -119,7 +119,7 @@ def _move(stage: AnyStage) -> None:
             for name, value in table.items():
                 if value is not None:
                     table[name] = moved.setdefault(id(value), _away(value))  # type: ignore[assignment]
-    stage.place = dataclasses.replace(stage.place, device=AWAY)
+    stage.context = dataclasses.replace(stage.context, device=AWAY)
 
 
 def _away(value: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from pdejepa.method.load_data import load_data
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.distributed import agree
 from pdejepa.training.loop import run_stage
-from pdejepa.training.stage import Context, Place
+from pdejepa.training.stage import Context
 from tests.faults.training import in_ranks
 from tests.unit.method.small_run import CPU, small_config
 
@@ -40,7 +40,7 @@ def train_all(folder: str, averages: bool) -> None:
     for name, kind in BUILD.items():
         torch.manual_seed(0)
         model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
-        stage = kind(config, data, model, Place(CPU, rank, world))
+        stage = kind(config, data, model, Context(CPU, rank=rank, world=world))
         run_stage(stage, Path(folder) / name, Context(rank=rank, world=world, shown="nothing"))
         agree([0])  # nobody runs ahead of what the first rank writes
 

@@ -38,7 +38,7 @@ from pdejepa.training.budget import TotalBudget
 from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.loop import run_stage
 from pdejepa.training.settings import StageTraining
-from pdejepa.training.stage import Batch, Context, Keep, Place, Stage, silent
+from pdejepa.training.stage import Batch, Context, Keep, Stage, silent
 
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
@@ -48,12 +48,12 @@ DIVERGED = 1.0  # the error of a forecast whose values are not finite, as where 
 class FitStage(Stage):
     """One stage of one solver, for the training loop."""
 
-    def __init__(self, solver: Baseline, recipe: StageRecipe, pool: Pool, place: Place, seed: int) -> None:
+    def __init__(self, solver: Baseline, recipe: StageRecipe, pool: Pool, context: Context, seed: int) -> None:
         super().__init__(recipe.training, pool.data.n("train"))
         self.name = recipe.name  # type: ignore[misc]  # a class variable elsewhere: here every object is another stage
-        self.solver, self.pool, self.place, self.seed = solver, pool, place, seed
-        self.shuffles = Shuffles(self.n_samples, seed, self._word, place.device)
-        self.to(place.device)
+        self.solver, self.pool, self.context, self.seed = solver, pool, context, seed
+        self.shuffles = Shuffles(self.n_samples, seed, self._word, context.device)
+        self.to(context.device)
 
     @property
     def _word(self) -> str:
@@ -69,13 +69,13 @@ class FitStage(Stage):
         return [int(row) for row in self.shuffles.take(step, self.settings.batch)]
 
     def batch(self, step: int, n_steps: int) -> Batch:
-        rows = own_slice(self.shuffles.take(step, self.settings.batch), self.place.rank, self.place.world)
+        rows = own_slice(self.shuffles.take(step, self.settings.batch), self.context.rank, self.context.world)
         return self.windows("train", rows, step / n_steps, ("train", step))
 
     def windows(self, split: str, rows: Tensor, share: float, words: tuple[object, ...]) -> Batch:
         """Windows of some trajectories at random places; `words` decide all random numbers."""
         data, window = self.pool.data, self.solver.window(self.name, share)
-        draws = generator(self.place.device, self.seed, self._word, *words)
+        draws = generator(self.context.device, self.seed, self._word, *words)
         n, width = data.n_frames, min(window.n_frames or data.n_frames, data.n_frames)
         first = torch.randint(-window.lead, n - width + 1, (len(rows),), generator=draws, device=rows.device)
         if window.at_start > 0:
@@ -112,7 +112,7 @@ class FitStage(Stage):
         return {"score": self._rollout_error() if rolls else self._loss("valid")}
 
     def _loss(self, split: str) -> float:
-        rows = torch.arange(min(N_SCORED, self.pool.data.n(split)), device=self.place.device)
+        rows = torch.arange(min(N_SCORED, self.pool.data.n(split)), device=self.context.device)
         parts = [rows[part] for part in in_pieces(len(rows), self.settings.batch)]
         told = [self(self.windows(split, part, 1.0, ("score", split))) for part in parts]
         # Where penalties are added to the error, they may outweigh what is left of it.
@@ -134,10 +134,10 @@ class FitStage(Stage):
         n_frames, errors, n_rows = data.n_frames, [], N_SCORED
         if card.is_stochastic:
             n_frames, n_rows = min(n_frames, history + N_DRAWN), N_SCORED // 2
-        rows = torch.arange(min(n_rows, data.n("valid")), device=self.place.device)
+        rows = torch.arange(min(n_rows, data.n("valid")), device=self.context.device)
         for part in in_pieces(len(rows), 32):
             stop_if_asked()
-            own, draws = rows[part], generator(self.place.device, self.seed, self._word, "score")
+            own, draws = rows[part], generator(self.context.device, self.seed, self._word, "score")
             support = None
             if "support" in card.needs:
                 picks = torch.zeros((len(own), 1), device=own.device)
@@ -175,7 +175,7 @@ def fit(
         if device.type == "cuda":
             compile_blocks(solver)
         for part in _with_budget(recipe, budget).stages:
-            stage = FitStage(solver, part, pool, Place(device), seed)
+            stage = FitStage(solver, part, pool, Context(device), seed)
             precision = part.precision if device.type == "cuda" else "fp32"
             is_recorded = part.name not in solver.card.unrecorded
             own = dataclasses.replace(context, upstream=dict(upstream), record=is_recorded, precision=precision)

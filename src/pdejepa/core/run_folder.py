@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STAGES = ("pretrain", "align", "dynamics", "decode", "polish", "reconstruct")
-FOUR = ("pretrain", "align", "dynamics", "decode")
+METHOD_STAGES = ("pretrain", "align", "dynamics", "decode")
 SOLVER_NAME = "solver.json"  # of the run of a published solver
 
 

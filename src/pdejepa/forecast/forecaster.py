@@ -28,7 +28,7 @@ from torch import Tensor
 from pdejepa.core.arrays import as_count, gradients_kept
 from pdejepa.core.device import few_threads, full_precision, map_chunks, pick_device, without_new_code
 from pdejepa.core.errors import ExtrapolationWarning, ParameterError
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.forecast import request
 from pdejepa.forecast.header import system_of
 from pdejepa.forecast.interface import Card, Forecast, Outcome
@@ -45,7 +45,7 @@ CARD = Card(
     title="PDE-JEPA",
     paper="the method of this package",
     needs=frozenset({"xi"}),
-    stages=(*FOUR, "polish"),
+    stages=(*METHOD_STAGES, "polish"),
     has_encoder=True,
 )
 LATENT_GROWTH = 10.0  # an rms of q beyond this times that of the observed frames counts as unstable
@@ -199,8 +199,8 @@ class Forecaster:
         found = judge(named, statistics.ranges, n_frames, self.n_frames, has_own_forcing, declared)
         size, unit = model.sized(u, xi)
         if statistics.unit_ranges:
-            more = stronger(self.problem.named(unit), statistics.unit_ranges, found.places)
-            found = replace(found, places=(*found.places, *more))
+            more = stronger(self.problem.named(unit), statistics.unit_ranges, found.parameters)
+            found = replace(found, parameters=(*found.parameters, *more))
         return replace(found, unlike=unlike(u / size, again / size, statistics.rms))
 
     def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:

@@ -34,7 +34,7 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Place:
+class ParameterRange:
     """Where the values of one parameter lie; of several rows, `value` is the one farthest outside."""
 
     name: str
@@ -74,7 +74,7 @@ class Place:
 class Support:
     """What the train split covers of a request.  `unchecked` holds what cannot be judged, as sentences."""
 
-    places: tuple[Place, ...]
+    parameters: tuple[ParameterRange, ...]
     n_frames: int  # frames of the request, observed ones included
     trained_frames: int
     unchecked: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Support:
     def is_inside(self) -> bool:
         """Whether everything that can be judged lies within the training data."""
         is_like = self.n_frames <= self.trained_frames and not self.unlike
-        return is_like and all(place.side == "inside" for place in self.places)
+        return is_like and all(parameter.side == "inside" for parameter in self.parameters)
 
     def __str__(self) -> str:
         return " ".join(self.sentences) or "Inside the training ranges."
@@ -92,9 +92,9 @@ class Support:
     @property
     def sentences(self) -> tuple[str, ...]:
         """One sentence for each extrapolation, then what could not be checked; empty for a plain request."""
-        outside = [place for place in self.places if place.side != "inside"]
-        forcing = [place for place in outside if place.name.startswith(FORCING)]
-        told = [place.sentence for place in outside if place not in forcing]
+        outside = [parameter for parameter in self.parameters if parameter.side != "inside"]
+        forcing = [parameter for parameter in outside if parameter.name.startswith(FORCING)]
+        told = [parameter.sentence for parameter in outside if parameter not in forcing]
         if len(forcing) == 1:
             told.append(forcing[0].sentence)
         elif forcing:
@@ -121,20 +121,22 @@ def judge(
     """
     laws = {parameter.name: parameter for parameter in declared}
     families = _families({name: _joined(ends, laws.get(name)) for name, ends in ranges.items()})
-    places = [
-        _place(name, _unwound(values, laws.get(name)), families[_family(name)])
+    parameters = [
+        _range_of(name, _unwound(values, laws.get(name)), families[_family(name)])
         for name, values in named.items()
         if not (has_own_forcing and name.startswith(FORCING))
     ]
     unchecked = ("Not checked: whether the given forcing field resembles the training data's.",)
-    return Support(tuple(places), n_frames, trained_frames, unchecked if has_own_forcing else ())
+    return Support(tuple(parameters), n_frames, trained_frames, unchecked if has_own_forcing else ())
 
 
-def stronger(named: Mapping[str, Tensor], ranges: Ranges, known: tuple[Place, ...]) -> tuple[Place, ...]:
+def stronger(
+    named: Mapping[str, Tensor], ranges: Ranges, known: tuple[ParameterRange, ...]
+) -> tuple[ParameterRange, ...]:
     """The parameters {name: (B,)} at unit amplitude that are larger than in training, but for those known to be."""
-    named = {place.name: named[place.name] for place in known if place.side == "inside"}
-    found = (_place(f"{name} at unit amplitude", values, ranges[name]) for name, values in named.items())
-    return tuple(place for place in found if place.side == "above")
+    named = {parameter.name: named[parameter.name] for parameter in known if parameter.side == "inside"}
+    found = (_range_of(f"{name} at unit amplitude", values, ranges[name]) for name, values in named.items())
+    return tuple(parameter for parameter in found if parameter.side == "above")
 
 
 def unlike(frames: Tensor, again: Tensor, rms: float) -> str:
@@ -152,14 +154,14 @@ def unlike(frames: Tensor, again: Tensor, rms: float) -> str:
     )
 
 
-def _place(name: str, values: Tensor, ends: tuple[float, float]) -> Place:
+def _range_of(name: str, values: Tensor, ends: tuple[float, float]) -> ParameterRange:
     low, high = ends
     found = [float(value) for value in values.reshape(-1).tolist()]
     outside = [value for value in found if not _is_inside(value, low, high)]
     if not outside:
-        return Place(name, found[0], low, high, "inside", 0, len(found))
+        return ParameterRange(name, found[0], low, high, "inside", 0, len(found))
     worst = max(outside, key=lambda value: _excess(value, low, high))
-    return Place(name, worst, low, high, "below" if worst < low else "above", len(outside), len(found))
+    return ParameterRange(name, worst, low, high, "below" if worst < low else "above", len(outside), len(found))
 
 
 def _joined(ends: tuple[float, float], law: Parameter | None) -> tuple[float, float]:
@@ -204,9 +206,9 @@ def _families(ranges: Ranges) -> dict[str, tuple[float, float]]:
     return joined
 
 
-def _forcing_sentence(places: list[Place]) -> str:
-    worst = max(places, key=lambda place: _excess(place.value, place.low, place.high))
+def _forcing_sentence(parameters: list[ParameterRange]) -> str:
+    worst = max(parameters, key=lambda parameter: _excess(parameter.value, parameter.low, parameter.high))
     return (
-        f"Extrapolating: {len(places)} numbers of the forcing are outside their training ranges, farthest "
+        f"Extrapolating: {len(parameters)} numbers of the forcing are outside their training ranges, farthest "
         f"{worst.name} {worst.value:.6g} ({worst.distance} [{worst.low:.6g}, {worst.high:.6g}])."
     )

@@ -20,21 +20,21 @@ from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.run_config import RunConfig
 from pdejepa.models.causal_predictor import CausalPredictor
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from pdejepa.training.training_data import TrainingData
 
 
 class Align(MethodStage):
     name = "align"
 
-    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
-        super().__init__(config, data, model, place)
+    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, context: Context) -> None:
+        super().__init__(config, data, model, context)
         self.options = config.align
         sizes = config.model
         self.causal_predictor = CausalPredictor(
             sizes.causal_predictor, sizes.encoder, model.patches, data.n_frames, model.conditioner.n_conditions
         )
-        self.to(place.device)
+        self.to(context.device)
 
     @cached_property
     def z(self) -> dict[str, Latents]:

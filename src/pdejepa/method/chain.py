@@ -39,7 +39,7 @@ from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.distributed import agree, end_group, start_group
 from pdejepa.training.loop import run_stage
 from pdejepa.training.settings import Budget
-from pdejepa.training.stage import Context, Keep, Place, Say, silent
+from pdejepa.training.stage import Context, Keep, Say, silent
 from pdejepa.training.training_data import TrainingData
 
 BUILD: dict[str, type[MethodStage]] = {
@@ -62,6 +62,10 @@ class Trained:
     @property
     def lineage(self) -> dict[str, str]:
         return {name: report["weights_sha256"] for name, report in self.reports.items()}
+
+    def add(self, name: str, report: dict[str, Any]) -> None:
+        """What a stage reported."""
+        self.reports[name], self.seconds[name] = report, report["seconds"]
 
     def lineage_of(self, names: Sequence[str]) -> dict[str, str]:
         """The hashes of those of the named stages that this training has."""
@@ -87,10 +91,17 @@ def train_stages(
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
     try:
-        place = Place(device, rank, world)
-        say = say if rank == 0 else silent
-        config = settled(config, device)
-        return _Run(config, Path(out), place, say, after_stage, restart, data, keep).run()
+        config, say = settled(config, device), say if rank == 0 else silent
+        context = Context(device, config.seed, rank, world, record=config.record, keep=keep, say=say)
+        run = _Run(config, Path(out), context)
+        trained = run.begin(data, restart)
+        for name in run.chain():
+            stage, own = run.build(name)
+            trained.add(name, run_stage(stage, run.out / name, own))
+            if after_stage is not None and rank == 0:
+                after_stage(name, trained)
+            agree([0])  # nobody runs ahead of what the first rank writes
+        return trained
     finally:
         end_group()
 
@@ -102,42 +113,34 @@ def settled(config: RunConfig, device: torch.device) -> RunConfig:
     return dataclasses.replace(config, precision="bf16" if multiplies_bfloat16(device) else "fp32")
 
 
-@dataclass(frozen=True)
 class _Run:
     """One training in one folder; see `train_stages`."""
 
-    config: RunConfig
-    out: Path
-    place: Place
-    say: Say
-    after_stage: Callable[[str, Trained], None] | None
-    restart: str
-    data: TrainingData | None
-    keep: Keep
-    kept: Kept = field(default_factory=dict)
+    data: TrainingData
+    trained: Trained
 
-    @property
-    def device(self) -> torch.device:
-        return self.place.device
+    def __init__(self, config: RunConfig, out: Path, context: Context) -> None:
+        self.config, self.out, self.context = config, out, context
+        self.kept: Kept = {}
 
-    def run(self) -> Trained:
-        if self.restart and self.place.rank == 0:
-            restart_from(self.out, self.restart, self.say)
+    def begin(self, data: TrainingData | None, restart: str) -> Trained:
+        """Check what is there, load the data, build the model, and write down what is trained on what."""
+        device, is_first = self.context.device, self.context.rank == 0
+        if restart and is_first:
+            restart_from(self.out, restart, self.context.say)
         agree([0])
         self._check_missing()
-        check_settings(self.out, self.config, self.say)
-        begin = time.monotonic()
-        data = self.data or load_data(self.config, self.device, show=self.place.rank == 0)
-        model = self._build_model(data)
-        self._remember(data)
-        where, machine = device_name(self.device), machine_name(self.device)
-        trained = Trained(model, self.config, data.hash, device=where, machine=machine)
-        trained.seconds["data"] = time.monotonic() - begin
-        for name in self._chain():
-            self._stage(name, data, trained)
-        return trained
+        check_settings(self.out, self.config, self.context.say)
+        begun = time.monotonic()
+        self.data = data or load_data(self.config, device, show=is_first)
+        model = self._build_model()
+        self._remember()
+        where, machine = device_name(device), machine_name(device)
+        self.trained = Trained(model, self.config, self.data.hash, device=where, machine=machine)
+        self.trained.seconds["data"] = time.monotonic() - begun
+        return self.trained
 
-    def _chain(self) -> list[str]:
+    def chain(self) -> list[str]:
         """The stages asked for and those they stand on, in order."""
         wanted = set(self.config.stages)
         needed = wanted.union(*(NEEDS[name] for name in wanted))
@@ -147,7 +150,7 @@ class _Run:
 
     def _check_missing(self) -> None:
         """Refuse to start on stages that are neither finished nor asked for."""
-        others = [name for name in self._chain() if name not in self.config.stages]
+        others = [name for name in self.chain() if name not in self.config.stages]
         missing = [name for name in others if not (self.out / name / "done.json").exists()]
         if missing:
             raise CheckpointError(
@@ -155,51 +158,41 @@ class _Run:
                 f"Add {','.join(missing)} to --stages."
             )
 
-    def _stage(self, name: str, data: TrainingData, trained: Trained) -> None:
+    def build(self, name: str) -> tuple[MethodStage, Context]:
+        """A stage on the model as the stages before left it, and what it is told about the run."""
+        config, data, trained, device = self.config, self.data, self.trained, self.context.device
         if needs_fitting(trained.model) and name not in ("pretrain", "align"):
-            lineage, is_writer = trained.lineage_of(("pretrain", "align")), self.place.rank == 0
-            dtype = storage(self.config.latents)
-            fit_latents(trained.model, data, self.out, lineage, is_writer, dtype, self.kept)
-        with _seeded(self.config.seed, name):
-            stage = BUILD[name](self.config, data, trained.model, self.place)
-        stage.kept = self.kept
-        if self.device.type == "cuda" and self.config.compile and self.config.precision == "bf16":
-            compile_blocks(stage)
-        upstream = {"data": data.hash, **trained.lineage_of(NEEDS[name])}
-        context = Context(
-            device=self.device,
-            seed=self.config.seed,
-            rank=self.place.rank,
-            world=self.place.world,
-            precision=self.config.precision,  # type: ignore[arg-type]  # settled: see `settled`
-            record=self.config.record,
-            keep=self.keep,
-            upstream=upstream,
-            say=self.say,
-            shown="lines" if self.keep == "files" else "bar",
+            lineage, is_writer = trained.lineage_of(("pretrain", "align")), self.context.rank == 0
+            fit_latents(trained.model, data, self.out, lineage, is_writer, storage(config.latents), self.kept)
+        context = dataclasses.replace(
+            self.context,
+            precision=config.precision,  # type: ignore[arg-type]  # settled: see `settled`
+            upstream={"data": data.hash, **trained.lineage_of(NEEDS[name])},
+            shown="lines" if self.context.keep == "files" else "bar",
         )
-        report = run_stage(stage, self.out / name, context)
-        trained.reports[name], trained.seconds[name] = report, report["seconds"]
-        if self.after_stage is not None and self.place.rank == 0:
-            self.after_stage(name, trained)
-        agree([0])  # nobody runs ahead of what the first rank writes
+        with _seeded(config.seed, name):
+            stage = BUILD[name](config, data, trained.model, context)
+        stage.kept = self.kept
+        if device.type == "cuda" and config.compile and config.precision == "bf16":
+            compile_blocks(stage)
+        return stage, context
 
-    def _build_model(self, data: TrainingData) -> Surrogate:
-        config = self.config
+    def _build_model(self) -> Surrogate:
+        config, data = self.config, self.data
         with _seeded(config.seed, "model"):
             model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
-        return model.to(self.device)
+        return model.to(self.context.device)
 
-    def _remember(self, data: TrainingData) -> None:
+    def _remember(self) -> None:
         """Write down what is trained on what; a training that is refused before leaves nothing behind."""
-        path = self.out / "data.json"
+        path, data = self.out / "data.json", self.data
         if path.exists() and read_json(path).get("hash") != data.hash:
             raise CheckpointError(
                 f"{self.out} was trained on other data (hash {str(read_json(path).get('hash'))[:8]}..., now "
                 f"{data.hash[:8]}...). Use the old data, or another --out. Data made in memory differ in their last "
                 "digits between CPU and GPU."
             )
-        if self.place.rank == 0:
+        if self.context.rank == 0:
             remember(self.out, self.config)
             write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})
 

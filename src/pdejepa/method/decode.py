@@ -24,24 +24,24 @@ from pdejepa.models.decoder import Decoder
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import Shuffles, in_pieces
 from pdejepa.training.on_host import Fields, subset
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from pdejepa.training.training_data import TrainingData
 
 
 class Decode(MethodStage):
     name = "decode"
 
-    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
-        super().__init__(config, data, model, place)
+    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, context: Context) -> None:
+        super().__init__(config, data, model, context)
         self.options: DecodeConfig = getattr(config, self.name)
         self.decoder = self._decoder()
-        self.to(place.device)
+        self.to(context.device)
         n = data.n("train")
-        self.chosen = {"train": evenly(n, max(1, round(self.options.share * n)), place.device)}
+        self.chosen = {"train": evenly(n, max(1, round(self.options.share * n)), context.device)}
         if "valid" in data.fields:
             self.chosen["valid"] = self.scored
         self.n_samples = len(self.chosen["train"])
-        self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
+        self.shuffles = Shuffles(self.n_samples, config.seed, self.name, context.device)
 
     @cached_property
     def q(self) -> dict[str, Latents]:

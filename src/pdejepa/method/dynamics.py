@@ -25,22 +25,22 @@ from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import Shuffles, in_pieces
 from pdejepa.training.interrupts import stop_if_asked
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from pdejepa.training.training_data import TrainingData
 
 
 class Dynamics(MethodStage):
     name = "dynamics"
 
-    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
-        super().__init__(config, data, model, place)
+    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, context: Context) -> None:
+        super().__init__(config, data, model, context)
         self.options = config.dynamics
-        self.to(place.device)
+        self.to(context.device)
         self.first = 1 if model.is_second_order else 0  # the first frame that is a state
         self.n_starts = data.n_frames - self.options.unroll - self.first
         self._check()
         self.n_samples = data.n("train") * min(self.options.transitions, self.n_starts)
-        self.shuffles = Shuffles(data.n("train") * self.n_starts, config.seed, self.name, place.device)
+        self.shuffles = Shuffles(data.n("train") * self.n_starts, config.seed, self.name, context.device)
 
     @cached_property
     def q(self) -> dict[str, Latents]:
@@ -120,7 +120,7 @@ class Dynamics(MethodStage):
         system = self.data.system
         if system is None or not any(wanted.values()):
             return {}
-        n = max(1, self.options.tangent_batch // self.place.world)
+        n = max(1, self.options.tangent_batch // self.context.world)
         u, xi = self.data.fields["train"][rows[:n], frame[:n]], self.data.xi["train"][rows[:n]]
         unit = self.model.conditioner.frame_gap if self.config.model.field.time_unit == "physical" else 1.0
         which: list[Literal["rhs", "responses"]] = ["rhs", "responses"]
@@ -145,7 +145,7 @@ class Dynamics(MethodStage):
     @torch.no_grad()
     def score(self) -> dict[str, float]:
         """Latent error of whole rollouts (selects), and of single steps."""
-        sums = torch.zeros(4, dtype=torch.float64, device=self.place.device)
+        sums = torch.zeros(4, dtype=torch.float64, device=self.context.device)
         observed = self.config.history
         for rows in self.scored.split(self.n_together):
             stop_if_asked()

@@ -22,7 +22,7 @@ from pdejepa.models.surrogate import Surrogate
 from pdejepa.systems import System, build_system
 from pdejepa.systems.problem import Problem
 from pdejepa.training.settings import Budget, StageTraining
-from pdejepa.training.stage import Context, Place
+from pdejepa.training.stage import Context
 from pdejepa.training.step import Learner
 from pdejepa.training.training_data import TrainingData, normalised
 
@@ -135,7 +135,7 @@ def _step_seconds(
     config: RunConfig, data: TrainingData, model: Surrogate, name: str, clock: Callable[[], float]
 ) -> float:
     """Of one step of a stage, the first one not counted: it makes latents."""
-    stage = BUILD[name](config, data, model, Place(CPU))
+    stage = BUILD[name](config, data, model, Context(CPU))
     context = Context(device=CPU, precision=config.precision, shown="nothing")  # type: ignore[arg-type]
     learner = Learner(stage, context, lambda batch: None)
     try:

@@ -14,7 +14,7 @@ from pdejepa.models.surrogate import Surrogate
 from pdejepa.operators.norms import relative_error
 from pdejepa.training.batches import Shuffles, generator, own_slice
 from pdejepa.training.on_host import OnHost
-from pdejepa.training.stage import Place, Stage
+from pdejepa.training.stage import Context, Stage
 from pdejepa.training.training_data import TrainingData
 
 N_SCORED = 256  # trajectories of valid that a score looks at
@@ -25,12 +25,12 @@ DECODED = 32  # trajectories decoded together: fields are larger than latents
 class MethodStage(Stage):
     """A stage of the method: moves some parts of one `Surrogate`, with everything else frozen."""
 
-    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
+    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, context: Context) -> None:
         super().__init__(getattr(config, self.name).training, data.n("train"))
-        self.config, self.data, self.place = config, data, place
+        self.config, self.data, self.context = config, data, context
         self.model = model
         self.kept: Kept = {}
-        self.shuffles = Shuffles(self.n_samples, config.seed, self.name, place.device)
+        self.shuffles = Shuffles(self.n_samples, config.seed, self.name, context.device)
 
     @property
     def fetches(self) -> bool:
@@ -47,7 +47,7 @@ class MethodStage(Stage):
 
     def generator(self, *words: object) -> torch.Generator:
         """Random numbers for this stage that depend on the seed and the words only."""
-        return generator(self.place.device, self.config.seed, self.name, *words)
+        return generator(self.context.device, self.config.seed, self.name, *words)
 
     def drive(self, split: str, rows: Tensor | slice) -> Drive:
         return self.model.drive(self.data.xi[split][rows])
@@ -61,7 +61,7 @@ class MethodStage(Stage):
     @cached_property
     def scored(self) -> Tensor:
         """The trajectories of valid that scores look at: all, or as many as are worth their time."""
-        return evenly(self.data.n("valid"), N_SCORED, self.place.device)
+        return evenly(self.data.n("valid"), N_SCORED, self.context.device)
 
     @property
     def n_together(self) -> int:
@@ -70,7 +70,7 @@ class MethodStage(Stage):
 
     def own(self, drawn: Tensor) -> Tensor:
         """This rank's part of something drawn for the whole global batch."""
-        return own_slice(drawn, self.place.rank, self.place.world)
+        return own_slice(drawn, self.context.rank, self.context.world)
 
     def latents(self, name: Name) -> dict[str, Latents]:
         """Latents of both splits, kept or made on the fly as the configuration says."""

@@ -25,7 +25,7 @@ from pdejepa.models.condition import Drive
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces
 from pdejepa.training.interrupts import stop_if_asked
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from pdejepa.training.training_data import TrainingData
 
 
@@ -33,10 +33,10 @@ class Polish(MethodStage):
     name = "polish"
     scores_start = True  # a polished model that is worse than what it began with is not kept
 
-    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
-        super().__init__(config, data, model, place)
+    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, context: Context) -> None:
+        super().__init__(config, data, model, context)
         self.options = config.polish
-        self.to(place.device)
+        self.to(context.device)
         self.observed = 2 if model.is_second_order and config.history == 2 else 1
 
     @cached_property
@@ -84,7 +84,7 @@ class Polish(MethodStage):
         if self.model.startup is not None and self.observed == 1:
             n_starts = 1
         draws = self.generator("start", step)
-        start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.place.device)
+        start = torch.randint(n_starts, (self.settings.batch,), generator=draws, device=self.context.device)
         return self.own(start)[:, None] + torch.arange(width, device=start.device)
 
     def _rollout(self, q: Tensor, drive: Drive, start: Tensor, n_new: int) -> Tensor:

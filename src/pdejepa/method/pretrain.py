@@ -25,7 +25,7 @@ from pdejepa.models.masking import MaskSampler
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.batches import in_pieces, own_slice
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from pdejepa.training.training_data import TrainingData
 
 
@@ -33,12 +33,12 @@ class Pretrain(MethodStage):
     name = "pretrain"
     distances: Tensor  # (N,N)
 
-    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, place: Place) -> None:
-        super().__init__(config, data, model, place)
+    def __init__(self, config: RunConfig, data: TrainingData, model: Surrogate, context: Context) -> None:
+        super().__init__(config, data, model, context)
         self.options = config.pretrain
-        if self.options.one_frame_clips % place.world:
+        if self.options.one_frame_clips % context.world:
             raise ConfigError(
-                f"pretrain.one_frame_clips must be a multiple of the {place.world} ranks, "
+                f"pretrain.one_frame_clips must be a multiple of the {context.world} ranks, "
                 f"got {self.options.one_frame_clips}"
             )
         sizes = config.model
@@ -53,7 +53,7 @@ class Pretrain(MethodStage):
             has_context_head=self.options.context_weight > 0,
         )
         self.register_buffer("distances", place_distances(model.patches), persistent=False)
-        self.to(place.device)
+        self.to(context.device)
 
     def trained(self) -> dict[str, nn.Module]:
         return {"encoder": self.online, "jepa_predictor": self.jepa_predictor}
@@ -63,7 +63,7 @@ class Pretrain(MethodStage):
 
     def batch(self, step: int, n_steps: int) -> Batch:
         u = self._clips(step)
-        return {"u": u, **self._masks(u, ("mask", step), self.place)}
+        return {"u": u, **self._masks(u, ("mask", step), self.context)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         masked, context = self.losses(batch)
@@ -97,7 +97,7 @@ class Pretrain(MethodStage):
         total, n = fields.new_zeros(()), 0
         for part in in_pieces(len(fields), self.settings.batch):
             u = fields[part]
-            alone = Place(self.place.device)  # every rank scores all of them
+            alone = Context(self.context.device)  # every rank scores all of them
             masks = self._masks(u, ("valid", part.start), alone)
             masked, _ = self.losses({"u": u, **masks})
             total, n = total + masked.float() * len(u), n + len(u)
@@ -123,20 +123,20 @@ class Pretrain(MethodStage):
             return fields[self.rows(step)]
         n = self.options.one_frame_clips or self.settings.batch
         draws = self.generator("frames", step)
-        rows = torch.randint(len(fields), (n,), generator=draws, device=self.place.device)
-        frames = torch.randint(fields.shape[1], (n,), generator=draws, device=self.place.device)
+        rows = torch.randint(len(fields), (n,), generator=draws, device=self.context.device)
+        frames = torch.randint(fields.shape[1], (n,), generator=draws, device=self.context.device)
         return fields[self.own(rows), self.own(frames)][:, None]  # (n,1,C,*grid)
 
-    def _masks(self, u: Tensor, words: tuple[object, ...], place: Place) -> Batch:
+    def _masks(self, u: Tensor, words: tuple[object, ...], context: Context) -> Batch:
         """Token numbers `context_KIND` and `target_KIND` (B,K) of one rank's clips u.
 
         They are drawn from `words` for the whole global batch, so that the number of ranks changes nothing.
         """
         masks = {}
         for kind in range(self.sampler.n_types):
-            pair = self.sampler.sample(kind, len(u) * place.world, u.shape[1], self.generator(*words, kind))
+            pair = self.sampler.sample(kind, len(u) * context.world, u.shape[1], self.generator(*words, kind))
             for name, numbers in zip(("context", "target"), pair, strict=True):
-                masks[f"{name}_{kind}"] = own_slice(numbers, place.rank, place.world)
+                masks[f"{name}_{kind}"] = own_slice(numbers, context.rank, context.world)
         return masks
 
     def _distance(self, context_idx: Tensor, target_idx: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, did_you_mean
-from pdejepa.core.run_folder import FOUR, STAGES
+from pdejepa.core.run_folder import METHOD_STAGES, STAGES
 from pdejepa.models.masking import MaskConfig
 from pdejepa.models.surrogate import ModelConfig
 from pdejepa.systems import Switch
@@ -171,7 +171,7 @@ class RunConfig:
     reconstruct: DecodeConfig
     recipe: str = "custom"
     variant: Literal["physics", "geo", "vanilla", "direct"] = "physics"
-    stages: tuple[str, ...] = FOUR
+    stages: tuple[str, ...] = METHOD_STAGES
     seed: int = 0
     history: int = 1
     size: Literal["tiny", "small", "laptop", "paper"] = "paper"

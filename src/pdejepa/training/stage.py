@@ -55,15 +55,6 @@ class Context:
     shown: Shown = "lines"  # of its progress
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a stage computes."""
-
-    device: torch.device
-    rank: int = 0
-    world: int = 1
-
-
 class Stage(nn.Module, ABC):
     """One stage of training.  Subclasses call `super().__init__(settings, n_samples)` and build their modules.
 

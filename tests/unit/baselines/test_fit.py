@@ -25,7 +25,7 @@ from pdejepa.core.errors import CheckpointError, ConfigError, DataError, Interru
 from pdejepa.core.files import lock
 from pdejepa.training.flops import counted
 from pdejepa.training.settings import OptimiserConfig
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 
 CPU = torch.device("cpu")
 FIVE = TotalBudget("steps", 5)
@@ -241,7 +241,7 @@ def test_networks_are_single_precision_whatever_is_the_default(tmp_path: Path) -
 def last_stage(name: str) -> FitStage:
     kind = get(name)
     made = kind.recipe("tiny", pool().task)
-    return FitStage(build(kind, made, pool()), made.stages[-1], pool(), Place(CPU), 0)
+    return FitStage(build(kind, made, pool()), made.stages[-1], pool(), Context(CPU), 0)
 
 
 @pytest.mark.parametrize("name", ["vit_in_context", "le_pde"])
@@ -350,7 +350,7 @@ def test_a_frame_of_nothing_does_not_outweigh_all_others(name: str) -> None:
     """As u_t of Wave-2D in its first frame: an error that is divided by its size would have no bound."""
     kind = get(name)
     made = kind.recipe("tiny", pool().task)
-    stage = FitStage(build(kind, made, pool()), made.stages[0], pool(), Place(CPU), 0)
+    stage = FitStage(build(kind, made, pool()), made.stages[0], pool(), Context(CPU), 0)
     batch = stage.batch(0, 10)
     batch["u"][:, 0] = 0.0
     with torch.no_grad():

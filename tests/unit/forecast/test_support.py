@@ -11,7 +11,7 @@ import torch
 import pdejepa
 from pdejepa import systems
 from pdejepa.core.errors import ExtrapolationWarning
-from pdejepa.forecast.support import Place, Support, judge, stronger, unlike
+from pdejepa.forecast.support import ParameterRange, Support, judge, stronger, unlike
 from tests.unit.forecast import tiny
 
 
@@ -28,7 +28,7 @@ def test_inside_says_nothing(name: str) -> None:
     found = support(name)
     assert found.is_inside
     assert found.sentences == ()
-    assert [place.name for place in found.places] == list(systems.get(name).parameter_names)
+    assert [one.name for one in found.parameters] == list(systems.get(name).parameter_names)
 
 
 def test_the_ends_count_as_inside() -> None:
@@ -126,8 +126,8 @@ def test_rows_are_counted() -> None:
 
 
 def test_a_single_training_value() -> None:
-    place = Place("kind", 2.0, 1.0, 1.0, "above")
-    assert place.sentence == "Extrapolating: kind 2 is above the only training value, at 1 (above)."
+    found = ParameterRange("kind", 2.0, 1.0, 1.0, "above")
+    assert found.sentence == "Extrapolating: kind 2 is above the only training value, at 1 (above)."
 
 
 def test_horizon_and_own_forcing() -> None:
@@ -170,9 +170,9 @@ def test_frames_make_a_request_one_outside() -> None:
 def test_parameters_at_unit_amplitude() -> None:
     ranges = {"alpha": (0.0, 1.0), "beta": (0.0, 2.0)}
     named = {"alpha": torch.tensor([0.5, 3.0]), "beta": torch.tensor([-5.0, 1.0])}  # weaker is no matter
-    known = tuple(Place(name, 0.0, *ends, "inside") for name, ends in ranges.items())
-    (place,) = stronger(named, ranges, known)
-    assert place.sentence == (
+    known = tuple(ParameterRange(name, 0.0, *ends, "inside") for name, ends in ranges.items())
+    (found,) = stronger(named, ranges, known)
+    assert found.sentence == (
         "Extrapolating in 1 of 2 rows: alpha at unit amplitude 3 is above the training range [0, 1] "
         "(200% of its width above)."
     )

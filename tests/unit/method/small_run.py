@@ -11,7 +11,7 @@ from pdejepa.method.load_data import load_data
 from pdejepa.method.recipes import get
 from pdejepa.method.run_config import RunConfig
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from pdejepa.training.training_data import TrainingData
 
 STAGES = ("pretrain", "align", "dynamics", "decode", "polish", "reconstruct")
@@ -48,4 +48,4 @@ def small_training(system: str = "advection", *words: str) -> tuple[RunConfig, T
 def build(stage: type[Any], system: str = "advection", *words: str) -> Any:
     """A stage on a fresh model."""
     config, data, model = small_training(system, *words)
-    return stage(config, data, model, Place(CPU))
+    return stage(config, data, model, Context(CPU))

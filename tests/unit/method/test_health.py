@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pdejepa.method.health import HealthCheck, judge, ridge_r2, spread, too_early, variance_shares
 from pdejepa.method.pretrain import Pretrain
 from pdejepa.models.patches import PatchGrid
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from tests.unit.method.small_run import small_training
 
 WIDTH = 32
@@ -94,7 +94,7 @@ def test_no_verdict_before_half_of_the_training_or_during_the_warm_up() -> None:
 
 def test_the_loop_is_told_nothing_about_a_young_encoder() -> None:
     config, data, surrogate = small_training()
-    stage = Pretrain(config, data, surrogate, Place(torch.device("cpu")))
+    stage = Pretrain(config, data, surrogate, Context(torch.device("cpu")))
     scores = stage.score()
     assert stage.describe(scores, 0.33) == ""
     assert stage.describe(scores, 1.0).startswith("encoder ")

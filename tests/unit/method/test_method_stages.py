@@ -23,7 +23,7 @@ from pdejepa.method.run_config import EmaConfig
 from pdejepa.method.tangents import field_tangents, latent_tangents
 from pdejepa.training.batches import Shuffles
 from pdejepa.training.loop import run_stage
-from pdejepa.training.stage import Context, Place
+from pdejepa.training.stage import Context
 from pdejepa.training.timing import PROBE_STEPS, TYPICAL
 from tests.unit.method.small_run import CPU, build, small_training
 
@@ -95,7 +95,7 @@ def test_one_batch_can_be_overfitted(
 def test_masked_tokens_do_not_reach_the_student() -> None:
     stage = build(Pretrain)
     u = stage.data.fields["train"][:4].clone()
-    masks = stage._masks(u, ("mask", 0), stage.place)
+    masks = stage._masks(u, ("mask", 0), stage.context)
     context_idx, target_idx = masks["context_0"], masks["target_0"]
     seen = stage.online(u, context_idx)
     patches = stage.model.patches
@@ -180,7 +180,7 @@ def test_nothing_is_made_of_splits_that_a_training_does_not_see(stage_class: typ
     stage.data.fields["test"], stage.data.xi["test"] = (x["valid"].clone() for x in (stage.data.fields, stage.data.xi))
     assert set(stage.q) == {"train", "valid"}  # type: ignore[attr-defined]
     del stage.data.fields["valid"]
-    again = stage_class(stage.config, stage.data, stage.model, stage.place)
+    again = stage_class(stage.config, stage.data, stage.model, stage.context)
     assert set(again.q) == {"train"}  # type: ignore[attr-defined]
 
 
@@ -202,12 +202,12 @@ def test_a_step_is_a_function_of_its_number(stage_class: type[MethodStage]) -> N
 def test_two_ranks_share_one_batch(stage_class: type[MethodStage]) -> None:
     """The mean of the losses of two halves is the loss of the whole (denominators pooled by hand here)."""
     config, data, model = small_training()
-    whole = stage_class(config, data, model, Place(CPU))
+    whole = stage_class(config, data, model, Context(CPU))
     torch.manual_seed(5)
     perturb(whole, 0.05)
     halves = []
     for rank in (0, 1):
-        half = stage_class(config, data, model, Place(CPU, rank, 2))
+        half = stage_class(config, data, model, Context(CPU, rank=rank, world=2))
         half.load_state_dict(whole.state_dict())
         halves.append(half)
     rows = torch.cat([half.rows(3) for half in halves])
@@ -220,7 +220,7 @@ def test_two_ranks_share_one_batch(stage_class: type[MethodStage]) -> None:
 def test_clips_that_ranks_cannot_share_are_refused() -> None:
     config, data, model = small_training("advection", "pretrain.one_frame_clips=8")
     with pytest.raises(ConfigError, match="must be a multiple of the 3 ranks"):
-        Pretrain(config, data, model, Place(CPU, 0, 3))
+        Pretrain(config, data, model, Context(CPU, world=3))
 
 
 # ---- parts of stages ---------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_polishing_lengthens_its_rollouts() -> None:
 def test_vanilla_standardises_the_latents(tmp_path: Path) -> None:
     config, data, model = small_training("advection", "variant=vanilla")
     fit_latents(model, data, tmp_path, {"pretrain": "a"}, True, torch.float32, {})
-    stage = Dynamics(config, data, model, Place(CPU))
+    stage = Dynamics(config, data, model, Context(CPU))
     q = stage.q["train"].take(torch.arange(8)).flatten(0, 2)
     assert stage.model.projector is None
     torch.testing.assert_close(q.mean(0), torch.zeros(16), atol=1e-4, rtol=0)
@@ -300,7 +300,7 @@ def test_vanilla_standardises_the_latents(tmp_path: Path) -> None:
 def test_the_velocity_scale_is_the_rms_change_and_is_kept(tmp_path: Path) -> None:
     config, data, model = small_training("wave_b")
     fit_latents(model, data, tmp_path, {"align": "a"}, True, torch.float32, {})
-    q = Dynamics(config, data, model, Place(CPU)).q["train"].take(torch.arange(8))
+    q = Dynamics(config, data, model, Context(CPU)).q["train"].take(torch.arange(8))
     rms = float(q.diff(dim=1).square().mean().sqrt())
     assert model.statistics.velocity_scale == pytest.approx(rms, rel=1e-4)
     assert model.field.velocity_scale == model.statistics.velocity_scale
@@ -314,10 +314,10 @@ def test_the_velocity_scale_is_the_rms_change_and_is_kept(tmp_path: Path) -> Non
 def test_reconstruct_starts_from_a_fresh_decoder() -> None:
     config, data, model = small_training()
     torch.manual_seed(3)
-    fresh = Reconstruct(config, data, model, Place(CPU))
+    fresh = Reconstruct(config, data, model, Context(CPU))
     perturb(model.decoder)
     torch.manual_seed(3)
-    again = Reconstruct(config, data, model, Place(CPU))
+    again = Reconstruct(config, data, model, Context(CPU))
     pairs = zip(fresh.decoder.parameters(), again.decoder.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from pdejepa.app.cli import main
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, PdejepaError
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method import chain
+from pdejepa.method.align import Align
 from pdejepa.method.chain import Trained
 from pdejepa.method.pipeline import train
-from pdejepa.training.stage import silent
-from tests.unit.method.small_run import small_config
+from pdejepa.training.stage import Batch, silent
+from tests.unit.method.small_run import SMALL, small_config
 
-WORDS = (*(f"{name}.training.budget={{steps: 1}}" for name in FOUR), "device=cpu")
+WORDS = (*(f"{name}.training.budget={{steps: 1}}" for name in METHOD_STAGES), "device=cpu")
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,27 @@ def test_a_refused_training_leaves_nothing_behind(
 
 def refuse(*_: object) -> None:
     raise ConfigError("these sizes do not fit")
+
+
+def test_few_frames_lie_between_the_command_and_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a reader of a traceback, or of the code, is soon where something is computed."""
+    found: list[list[str]] = []
+
+    def forward(self: Align, batch: Batch) -> dict[str, Tensor]:
+        files = [frame.filename for frame in traceback.extract_stack()[:-1] if "/src/pdejepa/" in frame.filename]
+        found.append([file.partition("/src/pdejepa/")[2] for file in files])
+        raise Reached
+
+    monkeypatch.setattr(Align, "forward", forward)
+    words = ["--recipe", "tiny", "--out", str(tmp_path / "run"), *SMALL, *WORDS]
+    assert main(["train", "advection", *words]) == 1
+    frames = found[0][found[0].index("app/commands/train.py") + 1 :]
+    assert frames[0] == "method/pipeline.py"
+    assert len(frames) <= 7
+
+
+class Reached(Exception):
+    pass
 
 
 def test_a_summary_is_printed_once(

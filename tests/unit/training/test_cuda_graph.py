@@ -15,7 +15,7 @@ from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.cuda_graph import Gradients
 from pdejepa.training.optim import build_optimiser
 from pdejepa.training.resume import choose_trained
-from pdejepa.training.stage import Batch, Place
+from pdejepa.training.stage import Batch, Context
 from tests.gpu import needs_cuda
 from tests.unit.method.small_run import CPU, small_config
 
@@ -55,7 +55,7 @@ def _stage(
     data.fields, data.xi = ({split: t.to(device) for split, t in part.items()} for part in (data.fields, data.xi))
     torch.manual_seed(0)
     model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history).to(device)
-    stage = BUILD[name](config, data, model, Place(device))
+    stage = BUILD[name](config, data, model, Context(device))
     if device.type == "cuda" and is_compiled:
         compile_blocks(stage)
     choose_trained(stage)

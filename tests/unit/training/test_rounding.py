@@ -14,7 +14,7 @@ from pdejepa.method.dynamics import Dynamics
 from pdejepa.method.polish import Polish
 from pdejepa.method.save_model import rounded_layers
 from pdejepa.training.rounding import round_all, rounded, seen_rounded
-from pdejepa.training.stage import Place
+from pdejepa.training.stage import Context
 from tests.unit.method import small_run
 
 CPU = torch.device("cpu")
@@ -102,7 +102,7 @@ def test_what_solvers_compute_in_float32_is_not_rounded(name: str, exact: tuple[
     recipe = kind.recipe("tiny", pool.task)
     solver = build(kind, recipe, pool)
     part = recipe.stages[-1]
-    stage = FitStage(solver, part, pool, Place(CPU), 0)
+    stage = FitStage(solver, part, pool, Context(CPU), 0)
     found = seen(solver, mixed(stage, stage.batch(0, 10)))
     assert found
     assert not [word for word in found if word.startswith(exact)]

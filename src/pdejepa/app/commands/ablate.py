@@ -82,14 +82,14 @@ def _settings(
     import dataclasses
 
     from pdejepa.core.errors import UsageError
-    from pdejepa.core.run_folder import FOUR
+    from pdejepa.core.run_folder import METHOD_STAGES
     from pdejepa.method import recipes
     from pdejepa.method.chain import with_seconds
     from pdejepa.method.run_config import RunConfig
     from pdejepa.studies.ablate.reuse_stages import read_base
 
     if base is None:
-        defaults = dataclasses.replace(recipes.get(name, recipe or "fast"), stages=FOUR)
+        defaults = dataclasses.replace(recipes.get(name, recipe or "fast"), stages=METHOD_STAGES)
         if seconds is not None:
             defaults = with_seconds(configure(RunConfig, config, (), options, defaults), seconds)
         return configure(RunConfig, config, overrides, options, defaults, print_config)

@@ -124,8 +124,8 @@ def _introduction(forecaster: Forecaster, name: str) -> str:
 
     system, details = forecaster.system, forecaster.details
     n_parameters = sum(weight.numel() for weight in forecaster.surrogate.parameters())
-    places = support_of(forecaster, inside_scene(forecaster, 0).case).places
-    ranges = [{"name": place.name, "train": [place.low, place.high]} for place in places]
+    found = support_of(forecaster, inside_scene(forecaster, 0).case).parameters
+    ranges = [{"name": one.name, "train": [one.low, one.high]} for one in found]
     n_new = forecaster.n_frames - forecaster.surrogate.history
     lines = (
         f"{system.title}: {system.equation}",

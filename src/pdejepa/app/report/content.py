@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.errors import CheckpointError, PdejepaError
-from pdejepa.core.run_folder import FOUR, STAGES, RunFolder
+from pdejepa.core.run_folder import METHOD_STAGES, STAGES, RunFolder
 from pdejepa.systems import System, build_system
 from pdejepa.training.metrics_log import read_lines
 
@@ -80,7 +80,7 @@ class RunContent:
     def asked(self) -> tuple[str, ...]:
         """The stages that make up this run: those of the configuration and those that were begun."""
         named = self.train.get("stages")
-        wanted = [name for name in named if isinstance(name, str)] if isinstance(named, list) else list(FOUR)
+        wanted = [name for name in named if isinstance(name, str)] if isinstance(named, list) else list(METHOD_STAGES)
         if self.train.get("variant") == "vanilla":
             wanted = [name for name in wanted if name != "align"]
         return tuple(name for name in STAGES if name in wanted or self.stages[name].is_begun)

@@ -12,7 +12,7 @@ from pdejepa.app.report.curves import Chart
 from pdejepa.app.report.examples import Example
 from pdejepa.app.report.markup import Html, figure, image, join, note, paragraph, section, table, tag, tiles
 from pdejepa.core.errors import PdejepaError
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.core.tables import Table
 from pdejepa.core.text import duration, percent
 from pdejepa.method.health import Verdict, judge, too_early
@@ -143,7 +143,7 @@ def _parameters(content: RunContent) -> Html:
 
 # ---- 2 and 3: stages ---------------------------------------------------------------------------------------------
 def stages(content: RunContent) -> Html:
-    names = [*FOUR, *(name for name in content.asked if name not in FOUR)]
+    names = [*METHOD_STAGES, *(name for name in content.asked if name not in METHOD_STAGES)]
     columns = (
         "stage",
         "learns",

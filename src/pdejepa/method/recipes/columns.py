@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method.run_config import (
     AlignConfig,
     DecodeConfig,
@@ -235,7 +235,7 @@ def fast(system: str, column: FastColumn) -> RunConfig:
         history=column.history,
         latents=column.latents,  # type: ignore[arg-type]
         amplitude=column.amplitude,  # type: ignore[arg-type]
-        stages=(*FOUR, "polish"),
+        stages=(*METHOD_STAGES, "polish"),
         model=_fast_model(column),
         pretrain=PretrainConfig(
             training=_training(pretrain, column.batch_1, 1e-3, "muon", schedule=falling, n_scores=4, select="last"),
@@ -326,7 +326,7 @@ def laptop(system: str, column: LaptopColumn) -> RunConfig:
         precision="auto",
         history=column.history,
         amplitude=column.amplitude,  # type: ignore[arg-type]
-        stages=(*FOUR, "polish"),
+        stages=(*METHOD_STAGES, "polish"),
         model=_laptop_model(column),
         pretrain=PretrainConfig(
             training=_training(pretrain, 8, 2e-3, "muon", 4e-3, schedule=early, n_scores=1, select="last"),

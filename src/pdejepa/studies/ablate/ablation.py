@@ -18,7 +18,7 @@ from pathlib import Path
 from pdejepa.core.device import free_memory, rank_and_world
 from pdejepa.core.errors import ConfigError, NumericalError, UsageError
 from pdejepa.core.files import lock
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method.pipeline import train
 from pdejepa.method.run_config import RunConfig
 from pdejepa.studies.ablate.ablation_record import (
@@ -64,7 +64,7 @@ def ablate(
         raise ConfigError(f"The base has the variant physics, got {config.variant}; the others are trained beside it.")
     folder = Path(out)
     with lock(folder, wait=False):
-        return _Ablation(dataclasses.replace(config, stages=FOUR), folder, what, n, say).run(base)
+        return _Ablation(dataclasses.replace(config, stages=METHOD_STAGES), folder, what, n, say).run(base)
 
 
 class _Ablation:
@@ -78,7 +78,7 @@ class _Ablation:
         if base is not None:
             self._take_base(Path(base))
         config = self._train_base()
-        steps = {stage: self._steps(stage) for stage in FOUR}
+        steps = {stage: self._steps(stage) for stage in METHOD_STAGES}
         base_run, *others = self.runs
         record = self._measure(base_run, config, None)
         for number, run in enumerate(others, start=2):
@@ -103,7 +103,7 @@ class _Ablation:
         here = self.out / BASE
         if base.resolve() == here.resolve():
             return
-        take_over(base, here, FOUR)
+        take_over(base, here, METHOD_STAGES)
         copy_fitted(base, here)
         side, decode = done(base, SIDE), done(base, "decode")
         if SIDE in self.what and side and decode and side["steps"] == decode["steps"] and not (here / SIDE).exists():
@@ -116,7 +116,7 @@ class _Ablation:
             self._finish(BASE, self._with_side_budget(self.config))
         config = self._with_side_budget(self.config)
         if SIDE in self.what:
-            config = dataclasses.replace(config, stages=(*FOUR, SIDE))
+            config = dataclasses.replace(config, stages=(*METHOD_STAGES, SIDE))
             self._finish(BASE, config)
         return config
 

@@ -18,7 +18,7 @@ from typing import Any
 from pdejepa.core.config import differences, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import write_aside
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.forecast.locate import MODEL_FOLDER
 from pdejepa.method.run_config import RunConfig
 from pdejepa.method.run_settings import check, meaning, read_json
@@ -35,7 +35,7 @@ def read_base(base: Path) -> dict[str, Any]:
     settings = read_json(base / "config.json").get("train")
     if not isinstance(settings, dict) or settings.get("variant") != "physics":
         raise CheckpointError(f"--base: {base} is not a run of the variant physics, which everything is compared with.")
-    missing = [stage for stage in FOUR if done(base, stage) is None]
+    missing = [stage for stage in METHOD_STAGES if done(base, stage) is None]
     if missing:
         raise CheckpointError(
             f"--base: {base} is not finished: {', '.join(missing)} missing. Finish it first, with pdejepa train."

@@ -19,7 +19,7 @@ from typing import Any
 
 from pdejepa.core.config import load_config
 from pdejepa.core.errors import ConfigError, UsageError, did_you_mean
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.models.integrate import METHODS
 from pdejepa.training.settings import Budget, StageTraining
@@ -43,19 +43,20 @@ class Run:
     """One training: what it changes, the first stage that it trains itself, and what is measured of it."""
 
     name: str
-    begins: str = FOUR[0]
+    begins: str = METHOD_STAGES[0]
     changes: Mapping[str, Any] = field(default_factory=dict)
     parts: frozenset[str] = frozenset()
 
     @property
     def chain(self) -> tuple[str, ...]:
         """Its stages; without a projector there is nothing to align."""
-        return tuple(stage for stage in FOUR if not (stage == "align" and self.changes.get("variant") == "vanilla"))
+        is_plain = self.changes.get("variant") == "vanilla"
+        return tuple(stage for stage in METHOD_STAGES if not (stage == "align" and is_plain))
 
     @property
     def shared(self) -> tuple[str, ...]:
         """The stages that it takes over from the base."""
-        return tuple(stage for stage in self.chain if FOUR.index(stage) < FOUR.index(self.begins))
+        return tuple(stage for stage in self.chain if METHOD_STAGES.index(stage) < METHOD_STAGES.index(self.begins))
 
     @property
     def trained(self) -> tuple[str, ...]:

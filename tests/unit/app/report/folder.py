@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.config import to_dict
-from pdejepa.core.run_folder import FOUR
+from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.method import recipes
 from pdejepa.method.run_config import RunConfig
 from pdejepa.training.metrics_log import append_line
@@ -32,7 +32,7 @@ def config(system: str = "advection") -> RunConfig:
     return recipes.get(system, "tiny")
 
 
-def write_run(root: Path, stages: tuple[str, ...] = FOUR, **changes: Any) -> Path:
+def write_run(root: Path, stages: tuple[str, ...] = METHOD_STAGES, **changes: Any) -> Path:
     """A finished run of these stages; `changes` replace keys of the configuration."""
     root.mkdir(parents=True, exist_ok=True)
     train = {**json.loads(json.dumps(to_dict(config()))), **changes}

@@ -12,7 +12,7 @@ from pdejepa.core.errors import CheckpointError
 from pdejepa.studies.ablate.reuse_stages import copy_fitted, is_finished, read_base, take_over
 from pdejepa.training.checkpoint import StageFolder
 
-FOUR = ("pretrain", "align", "dynamics", "decode")
+METHOD_STAGES = ("pretrain", "align", "dynamics", "decode")
 
 
 def finish_stage(run: Path, stage: str, value: float = 1.0) -> None:
@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
     run.mkdir()
     (run / "data.json").write_text('{"hash": "abc"}')
     (run / "config.json").write_text(json.dumps({"train": {"variant": "physics", "system": "heat"}}))
-    for stage in FOUR:
+    for stage in METHOD_STAGES:
         finish_stage(run, stage)
     return run
 
@@ -79,9 +79,9 @@ def test_without_hard_links(source: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_second_time_changes_nothing(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    take_over(source, run, FOUR)
+    take_over(source, run, METHOD_STAGES)
     before = content(run)
-    take_over(source, run, FOUR)
+    take_over(source, run, METHOD_STAGES)
     assert content(run) == before
 
 
@@ -142,11 +142,11 @@ def test_fitted_numbers(source: Path, tmp_path: Path) -> None:
 
 
 def test_finished(source: Path) -> None:
-    assert not is_finished(source, FOUR)  # there is no model yet
+    assert not is_finished(source, METHOD_STAGES)  # there is no model yet
     (source / "model").mkdir()
     digest = StageFolder(source / "decode").read_done()["weights_sha256"]  # type: ignore[index]
     (source / "model" / "config.json").write_text(json.dumps({"lineage": {"decode": digest}}))
-    assert is_finished(source, FOUR)
-    assert not is_finished(source, (*FOUR, "reconstruct"))
+    assert is_finished(source, METHOD_STAGES)
+    assert not is_finished(source, (*METHOD_STAGES, "reconstruct"))
     (source / "model" / "config.json").write_text(json.dumps({"lineage": {"decode": "other"}}))
-    assert not is_finished(source, FOUR)
+    assert not is_finished(source, METHOD_STAGES)
