@@ -162,6 +162,13 @@ def full_precision(device: torch.device) -> Iterator[None]:
         yield
 
 
+def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """No mixed precision inside; nothing to do on devices that have none, such as `meta`."""
+    if not torch.amp.is_autocast_available(device.type):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
 def single_precision() -> contextlib.AbstractContextManager[None]:
     """New tensors are float32, whatever the default of the process is."""
     return DEFAULT_DTYPE.held(torch.float32)

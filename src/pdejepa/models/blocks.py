@@ -16,6 +16,7 @@ import os
 import torch
 from torch import Tensor, nn
 
+from pdejepa.core.device import without_autocast
 from pdejepa.models.rope import rotate
 
 INIT_STD = 0.02
@@ -111,7 +112,7 @@ class Trunk(nn.Module):
 
 def in_float32(module: nn.Module, x: Tensor) -> Tensor:
     """The module of x without autocast: parameters of an equation lose too much in eight bits."""
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device):
         result: Tensor = module(x.float())
     return result
 

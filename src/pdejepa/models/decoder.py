@@ -28,6 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from pdejepa.core.device import without_autocast
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models.blocks import init_weights
 from pdejepa.models.patches import PatchGrid
@@ -130,7 +131,7 @@ class ReadOut(Conv3):
     """The last convolution, in float32 also where autocast runs: eight bits of a field are an error of .2 %."""
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             return super().forward(x.float())
 
 

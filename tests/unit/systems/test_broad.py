@@ -19,6 +19,7 @@ from pdejepa.evaluate.protocol import evaluate
 from pdejepa.solve.outcome import Outcome
 from pdejepa.systems.base import System, relative_l2
 from pdejepa.systems.gray_scott import GrayScott
+from pdejepa.systems.problem import Range
 from tests.unit.forecast import tiny
 
 BROAD = ["broad_train", "broad_valid", "broad_test"]
@@ -102,9 +103,11 @@ def test_settings_can_be_chosen_outside_without_the_judged_split(name: str) -> N
     known = torch.cat([system.sample(s.name, range(s.n_environments))[1] for s in judged])
     train = system.sample("train", range(systems.get(name).split("train").n_environments))[1]
     assert not any(bool((row == other).all(1).any()) for row in xi for other in (known, train))
-    assert bool((xi.amin(0) >= torch.minimum(known.amin(0), train.amin(0))).all())
-    assert bool((xi.amax(0) <= torch.maximum(known.amax(0), train.amax(0))).all())
     low, high = (torch.tensor([p.train[end] for p in system.parameters], dtype=torch.float64) for end in (0, 1))
+    ends = [law if isinstance(law := p.ood, Range) else p.train for p in system.parameters]
+    furthest = [torch.tensor([pair[end] for pair in ends], dtype=torch.float64) for end in (0, 1)]
+    assert bool((xi >= torch.minimum(torch.minimum(known.amin(0), furthest[0]), low)).all())
+    assert bool((xi <= torch.maximum(torch.maximum(known.amax(0), furthest[1]), high)).all())
     inside = ((xi > low) & (xi < high)).all(1)
     assert not bool(inside.any()) or name == "heterns"
 

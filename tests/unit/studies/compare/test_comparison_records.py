@@ -95,7 +95,7 @@ def test_a_record_is_what_its_name_promises(changes: dict[str, Any], tmp_path: P
     [
         (["--recipe", "tinny"], "unknown recipe 'tinny', did you mean 'tiny'?"),
         (["--size", "tinyy"], "unknown size 'tinyy', did you mean 'tiny'?"),
-        (["--size", "medium"], "unknown size 'medium'. Sizes: tiny, small, paper."),
+        (["--size", "medium"], "unknown size 'medium'. Sizes: tiny, small, laptop, paper."),
         (["--solvers", ","], "Expected names of solvers, or all; got none."),
         (["--budget", "100stops"], "--budget must be a time"),
         (["--budget", "9" * 400], "--budget must be a time"),
