@@ -46,7 +46,7 @@ GROUP = "pdejepa.solvers"  # of entry points
 
 _registered: dict[str, type[Baseline]] = {}
 
-__all__ = ["NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load", "register"]
+__all__ = ["NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load", "names", "register"]
 
 
 def known_as(name: str) -> str:
@@ -61,6 +61,12 @@ def check_name(name: str, names: Sequence[str] = NAMES) -> None:
         raise ConfigError(f"There is no solver {name!r}{did_you_mean(name, names) or '.'} Solvers: {', '.join(names)}.")
 
 
+def names() -> tuple[str, ...]:
+    """The names of all solvers that are known here, ours first."""
+    installed = [entry.name for entry in importlib.metadata.entry_points(group=GROUP)]
+    return tuple(dict.fromkeys((*NAMES, *_registered, *installed)))
+
+
 def get(name: str) -> type[Baseline]:
     """The class of the solver of that name."""
     key = known_as(name)
@@ -69,7 +75,7 @@ def get(name: str) -> type[Baseline]:
             register(entry.load())
     if key in _registered:
         return _registered[key]
-    check_name(key, (*NAMES, *_registered))
+    check_name(key, names())
     solver: type[Baseline] = importlib.import_module(f"pdejepa.baselines.{key}").SOLVER
     return solver
 

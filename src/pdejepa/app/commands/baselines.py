@@ -34,7 +34,7 @@ def _table() -> str:
 
     head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes")
     lines = []
-    for name in registry.NAMES:
+    for name in registry.names():
         card = registry.get(name).card
         needs = ", ".join(sorted(card.needs)) or "-"
         stages = ", ".join(card.stages)

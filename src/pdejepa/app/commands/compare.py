@@ -33,7 +33,7 @@ def compare(
     ] = "3min",
     size: Annotated[str, typer.Option("--size", help="Size of the data: tiny, small, laptop or paper.")] = "paper",
     recipe: Annotated[
-        str | None, typer.Option("--recipe", help="tiny, fast or paper; tiny for tiny data, else fast by default.")
+        str | None, typer.Option("--recipe", help="tiny, fast or paper; if not given, fast on a GPU, tiny on a CPU.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
     out: Annotated[
@@ -72,7 +72,6 @@ def compare(
         if out.exists() and not out.is_dir():
             raise UsageError(f"--out must be a folder; {out} is a file.")
         read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
-        recipe = recipe or ("tiny" if size == "tiny" else "fast")
         missing = _run(systems, solvers, budget=total, out=out, size=size, recipe=recipe, seeds=seeds, device=device)
         places = [out]
     records = read_records(places)
@@ -102,16 +101,17 @@ def _given(context: typer.Context) -> list[str]:
     return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
-def _run(names: list[str], solvers: str, device: str, **options: Any) -> list[str]:
+def _run(names: list[str], solvers: str, device: str, size: str, recipe: str | None, **options: Any) -> list[str]:
     """Compare on each system; what was asked for and has no record in the end.  `options`: see `Comparison`."""
     from pdejepa import systems
     from pdejepa.core.device import pick_device
     from pdejepa.studies.compare.comparison import compare as run
-    from pdejepa.studies.compare.turns import Comparison, chosen, forecasters
+    from pdejepa.studies.compare.turns import Comparison, chosen, forecasters, usual_recipe
 
     who = chosen([part.strip() for part in solvers.split(",") if part.strip()])
     place = pick_device(device)
-    plans = [Comparison(systems.get(name).name, who, device=place, **options) for name in names]
+    more = {**options, "size": size, "recipe": recipe or usual_recipe(size, place)}
+    plans = [Comparison(systems.get(name).name, who, device=place, **more) for name in names]
     missing = []
     for plan in plans:
         done = {(record.solver, record.seed) for record in run(plan, _say)}

@@ -41,8 +41,9 @@ from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.core.load import is_busy, load_and_cores
 from pdejepa.evaluate.record import METHOD, parse, to_plain
 from pdejepa.method import recipes
+from pdejepa.studies.compare.cards import card_of
 from pdejepa.studies.compare.comparison_records import SolverRecord, budget_key, read_record
-from pdejepa.studies.compare.competitors import CARDS, Entry, longest_history
+from pdejepa.studies.compare.competitors import Entry, longest_history
 from pdejepa.studies.compare.judgement import is_blind, judge, speed, true_frames
 from pdejepa.studies.compare.trials import clear, keep_trials, trial, trial_budget, trials_of
 from pdejepa.studies.compare.turns import Comparison, Turn, forecasters, records_before
@@ -70,15 +71,16 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecor
     able = forecasters(plan)
     for name in plan.solvers:
         if name not in able:
-            say(f"{CARDS[name].title}: skipped, it makes representations and no forecasts")
+            say(f"{card_of(name).title}: skipped, it makes representations and no forecasts")
     if not able:
         raise ConfigError(f"None of the solvers makes forecasts; got {', '.join(plan.solvers)}. Give others.")
     turns = [(seed, name) for seed in range(plan.seeds) for name in able]
     places = [(seed, name, plan.out / f"{plan.name(name, seed)}.json") for seed, name in turns]
     waiting = [name for _, name, path in places if not path.exists()]
     for name in dict.fromkeys(waiting):
-        if CARDS[name].package and importlib.util.find_spec(CARDS[name].package) is None:
-            say(f'{CARDS[name].title} will be left out, unless you stop and say: pip install "pdejepa[{name}]"')
+        card = card_of(name)
+        if card.package and importlib.util.find_spec(card.package) is None:
+            say(f'{card.title} will be left out, unless you stop and say: pip install "pdejepa[{name}]"')
     pool = _pool(plan, waiting, say) if waiting else None
     known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
     left = [place for place in places if place[2] not in known]
@@ -92,8 +94,13 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecor
     return [known[path] for *_, path in places if path in known]
 
 
-def _check_load(say: Callable[[str], object]) -> None:
-    """Say so if others use the CPU: threads that wait for each other then make a fiftieth of their steps, or less."""
+def _check_machine(plan: Comparison, say: Callable[[str], object]) -> None:
+    """Say so if a CPU is too slow for the recipe, or busy: then threads wait, and make a fiftieth of their steps."""
+    if plan.recipe in ("fast", "paper"):
+        say(
+            f"The recipe {plan.recipe} is made for a data-centre GPU: on a CPU a stage takes two steps at least, which "
+            "may last minutes whatever the budget. Use --recipe tiny."
+        )
     if is_busy():
         load, n = load_and_cores()
         say(
@@ -120,7 +127,7 @@ def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None)
 def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]) -> Pool:
     """The data of all splits, on the grid of the recipe; and what a frame tells, if a waiting solver needs it."""
     if plan.device.type == "cpu":
-        _check_load(say)
+        _check_machine(plan, say)
     system = build_system(plan.system, plan.size, dict(recipes.get(plan.system, plan.recipe).switches))
     judged = ["test", *(split.name for split in system.splits if split.is_ood)]
     counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}
@@ -129,7 +136,7 @@ def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]
     pool = build_pool(system, counts, plan.device)
     pool.tail_from = longest_history(pool.task, plan.recipe)
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
-    if any(is_blind(CARDS[name]) for name in waiting):
+    if any(is_blind(card_of(name)) for name in waiting):
         pool.floors = _floors_before(plan, pool.data.hash)
         if set(judged) - set(pool.floors):
             say(f"{plan.system}: solving for what can be known from one frame without the parameters")
@@ -149,7 +156,7 @@ def _floors_before(plan: Comparison, data_hash: str) -> dict[str, float | None]:
 
 def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) -> SolverRecord | None:
     """The record of one competitor, written, or None if it failed: that must not cost the others their turn."""
-    plan, title = turn.plan, CARDS[turn.solver].title
+    plan, title = turn.plan, card_of(turn.solver).title
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
     say(f"{title} ({number}), seed {turn.seed}: {long}{counted}")
@@ -177,7 +184,7 @@ def _one(turn: Turn) -> SolverRecord:
     """Train and judge one competitor."""
     import torch._dynamo  # a second of its own
 
-    plan, pool, card = turn.plan, turn.pool, CARDS[turn.solver]
+    plan, pool, card = turn.plan, turn.pool, card_of(turn.solver)
     pool.task.check(card)
     torch._dynamo.reset()  # there is a limit to what one process keeps compiled
     if plan.device.type == "cuda" and turn.entry().has_compiled_parts(pool):
@@ -200,7 +207,7 @@ def _one(turn: Turn) -> SolverRecord:
 
 def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
     """What is compared: the part of a record that does not depend on how it goes."""
-    plan, card = turn.plan, CARDS[turn.solver]
+    plan, card = turn.plan, card_of(turn.solver)
     return {
         "system": plan.system,
         "solver": turn.solver,

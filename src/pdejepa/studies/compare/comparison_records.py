@@ -16,7 +16,7 @@ from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.files import read_json
 from pdejepa.evaluate.published import metric_of
 from pdejepa.evaluate.record import Checked, Number, Record, parse
-from pdejepa.studies.compare.competitors import CARDS
+from pdejepa.studies.compare.cards import names
 from pdejepa.training.budget import UNITS, TotalBudget, Unit
 
 KEYS = ("solver", "errors")  # a file that has them, and a budget, is meant to be a record
@@ -61,7 +61,7 @@ class SolverRecord(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.solver not in CARDS:
+        if self.solver not in names():
             raise ConfigError(f"unknown solver {self.solver[:40]!r}")
         told = [key for key in map(budget_key, UNITS) if getattr(self, key) is not None]
         if len(told) != 1:

@@ -14,8 +14,8 @@ from pdejepa import systems
 from pdejepa.core.tables import Table
 from pdejepa.core.text import escaped_markdown, percent
 from pdejepa.evaluate.published import metric_of
+from pdejepa.studies.compare.cards import card_of
 from pdejepa.studies.compare.comparison_records import SolverRecord, named
-from pdejepa.studies.compare.competitors import CARDS
 from pdejepa.studies.compare.paper_claims import published, reason
 
 Group = Sequence[SolverRecord]  # of one table
@@ -126,7 +126,7 @@ def _known(value: float | None) -> str:
 def told(solver: str) -> str:
     """What a solver learns of the equation, beside the frames that it continues."""
     words = {"xi": "parameters", "support": "a trajectory"}
-    return ", ".join(word for what, word in words.items() if what in CARDS[solver].reads)
+    return ", ".join(word for what, word in words.items() if what in card_of(solver).reads)
 
 
 def reference(group: Group, split: str, key: str) -> float | None:

@@ -30,14 +30,12 @@ from pdejepa.method.chain import train_stages, with_seconds
 from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.method.save_model import save_model
 from pdejepa.models.surrogate import Surrogate
+from pdejepa.studies.compare.cards import names
 from pdejepa.studies.compare.paper_claims import METHOD
 from pdejepa.training.batches import generator
 from pdejepa.training.budget import TotalBudget
 from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Keep
-
-CARDS = {METHOD: CARD, **{name: baselines.get(name).card for name in baselines.NAMES}}
-NAMES = tuple(CARDS)
 
 
 class Entry(ABC):
@@ -137,7 +135,7 @@ class MethodEntry(Entry):
 
 def make(name: str, system: str, recipe: str, seed: int) -> Entry:
     """The competitor of that name, untrained."""
-    check_name(name, NAMES)
+    check_name(name, names())
     return MethodEntry(system, recipe, seed) if name == METHOD else SolverEntry(name, recipe, seed)
 
 

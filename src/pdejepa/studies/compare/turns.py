@@ -14,8 +14,9 @@ from pdejepa.baselines import check_name, known_as
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.provenance import commit
+from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison_records import SolverRecord, read_record
-from pdejepa.studies.compare.competitors import CARDS, NAMES, Entry, make
+from pdejepa.studies.compare.competitors import Entry, make
 from pdejepa.training.budget import TotalBudget
 
 
@@ -37,18 +38,24 @@ class Comparison:
         return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.budget.name}-s{seed}"
 
 
-def chosen(names: Sequence[str]) -> tuple[str, ...]:
+def chosen(wanted: Sequence[str]) -> tuple[str, ...]:
     """Solvers by name; `all` means every forecaster."""
-    if not names:
-        raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(NAMES)}.")
-    wanted = list(NAMES) if "all" in names else [known_as(name) for name in names]
-    for name in wanted:
-        check_name(name, NAMES)
-    return tuple(dict.fromkeys(wanted))
+    known = names()
+    if not wanted:
+        raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(known)}.")
+    found = known if "all" in wanted else [known_as(name) for name in wanted]
+    for name in found:
+        check_name(name, known)
+    return tuple(dict.fromkeys(found))
+
+
+def usual_recipe(size: str, device: torch.device) -> str:
+    """The recipe of a comparison that names none: what the device can train in minutes."""
+    return "tiny" if size == "tiny" or device.type == "cpu" else "fast"
 
 
 def forecasters(plan: Comparison) -> list[str]:
-    return [name for name in plan.solvers if CARDS[name].is_forecaster]
+    return [name for name in plan.solvers if card_of(name).is_forecaster]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from pdejepa import baselines, systems
 from pdejepa.baselines import NAMES
 from pdejepa.baselines.fit import TotalBudget
+from pdejepa.baselines.fno import Fno
 from pdejepa.baselines.pool import Pool, blocks, build_pool, sibling_table
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError
 from pdejepa.forecast.forecaster import CARD
@@ -21,10 +23,11 @@ from pdejepa.forecast.interface import Forecast
 from pdejepa.method import recipes
 from pdejepa.method.run_config import RunConfig
 from pdejepa.studies.compare import comparison, competitors, judgement
+from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison import compare
-from pdejepa.studies.compare.comparison_records import SolverRecord
+from pdejepa.studies.compare.comparison_records import SolverRecord, read_records
+from pdejepa.studies.compare.comparison_tables import told
 from pdejepa.studies.compare.competitors import (
-    CARDS,
     Entry,
     MethodEntry,
     SolverEntry,
@@ -34,7 +37,7 @@ from pdejepa.studies.compare.competitors import (
     with_parts,
 )
 from pdejepa.studies.compare.trials import trial_budget
-from pdejepa.studies.compare.turns import Comparison, Turn, chosen
+from pdejepa.studies.compare.turns import Comparison, Turn, chosen, usual_recipe
 from pdejepa.studies.compare.unknown_parameters import blind_error
 from pdejepa.training.stage import Keep
 from tests.unit.baselines.token_solvers import task_of
@@ -141,7 +144,7 @@ def test_who_looks_at_more_frames_is_given_them_in_the_tail(pool: Pool) -> None:
 def test_the_support_is_never_the_trajectory_that_is_judged(pool: Pool, split: str) -> None:
     """Or the answer would be among what is told."""
     entry = Known(pool.data.fields[split], 0.0)
-    entry.card = CARDS["zebra"]
+    entry.card = card_of("zebra")
     u, xi, support = judgement._inputs(entry, pool, split, torch.arange(10))
     assert support is not None
     assert not bool((support[:, 0] == u).flatten(1).all(1).any())
@@ -181,12 +184,8 @@ def test_the_method_has_no_more_than_the_others(pool: Pool, monkeypatch: pytest.
 
 
 def test_who_is_told_nothing_but_frames() -> None:
-    assert {name for name, card in CARDS.items() if judgement.is_blind(card) and card.is_forecaster} == {
-        "fno",
-        "mpp",
-        "dpot",
-        "mae_pde",
-    }
+    forecasters = [name for name in names() if card_of(name).is_forecaster]
+    assert {name for name in forecasters if judgement.is_blind(card_of(name))} == {"fno", "mpp", "dpot", "mae_pde"}
 
 
 def test_what_remains_to_who_does_not_know_the_parameters(pool: Pool) -> None:
@@ -241,6 +240,41 @@ def test_names_are_checked() -> None:
     assert "pdejepa" in chosen(["all"])
     with pytest.raises(ConfigError, match=r"There is no solver 'fnu'.*fno"):
         chosen(["fnu"])
+
+
+class Mine(Fno):
+    card = dataclasses.replace(Fno.card, name="mine", title="Mine")
+
+
+def test_a_registered_solver_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = systems.get("advection", n_points=32)
+    monkeypatch.setattr(comparison, "build_system", lambda *_: small)
+    monkeypatch.setattr(comparison, "N_JUDGED", 5)
+    with mock.patch.dict(baselines._registered, {"mine": Mine}):
+        assert chosen(["mine"]) == ("mine",)
+        assert "mine" in chosen(["all"])
+        plan = Comparison("advection", ("mine",), TotalBudget("steps", 2), tmp_path, size="tiny", recipe="tiny")
+        (record,) = compare(plan, lambda _: None)
+        assert [(found.solver, found.title) for found in read_records([tmp_path])] == [("mine", "Mine")]
+        assert (record.solver, told("mine")) == ("mine", "")
+
+
+@pytest.mark.parametrize(
+    ("size", "device", "usual"),
+    [("paper", "cpu", "tiny"), ("paper", "cuda", "fast"), ("tiny", "cuda", "tiny"), ("small", "cpu", "tiny")],
+)
+def test_the_usual_recipe_is_one_that_the_machine_can_train(size: str, device: str, usual: str) -> None:
+    """On a CPU a trial of `fast` did not end in seven minutes."""
+    assert usual_recipe(size, torch.device(device)) == usual
+
+
+@pytest.mark.parametrize(("recipe", "says"), [("tiny", False), ("fast", True), ("paper", True)])
+def test_recipes_that_a_cpu_cannot_train_are_told_before_they_start(recipe: str, says: bool, tmp_path: Path) -> None:
+    said: list[str] = []
+    plan = Comparison("advection", ("fno",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe=recipe)
+    comparison._check_machine(plan, said.append)
+    lines = [line for line in said if "made for a data-centre GPU" in line and "--recipe tiny" in line]
+    assert bool(lines) == says
 
 
 def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,8 +368,8 @@ def test_the_tail_begins_where_nobody_is_given_frames(system: str, recipe: str, 
     """Whoever takes part; two solvers begin with ten frames on HeterNS, whatever their cards say of other systems."""
     task = task_of(system)
     assert longest_history(task, recipe) == n
-    for name, card in CARDS.items():
-        if card.is_forecaster and name != CARD.name:
+    for name in names():
+        if card_of(name).is_forecaster and name != CARD.name:
             with torch.device("meta"):
                 kind = baselines.get(name)
                 solver = kind(kind.recipe(recipe, task).model, task)
@@ -360,7 +394,8 @@ def test_a_busy_machine_is_mentioned(load: float, says: bool, monkeypatch: pytes
     said: list[str] = []
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    comparison._check_load(said.append)
+    plan = Comparison("advection", ("fno",), TotalBudget("seconds", 3.0), Path(), recipe="tiny")
+    comparison._check_machine(plan, said.append)
     assert len(said) == says
     assert all(line.startswith("This machine was busy in the last minute (load 100.0, 4 cores).") for line in said)
 

@@ -159,7 +159,7 @@ def test_who_failed_is_told_by_the_exit_code(
 
     monkeypatch.setattr(comparison, "_pool", lambda *_: object())
     monkeypatch.setattr(comparison, "_one", one)
-    words = ["compare", "combined", "--solvers", "fno,cape", "--budget", "3min", "--device", "cpu"]
+    words = ["compare", "combined", "--solvers", "fno,cape", "--budget", "3min", "--recipe", "fast", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path)]) == DataError.exit_code
     told = capsys.readouterr()
     assert "No record of cape on combined (seed 0): see above why." in told.err

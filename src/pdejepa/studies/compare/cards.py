@@ -1,0 +1,18 @@
+"""Who can take part in a comparison: the method of this package, the published solvers, and registered ones."""
+
+from __future__ import annotations
+
+from pdejepa import baselines
+from pdejepa.evaluate.record import METHOD
+from pdejepa.forecast.forecaster import CARD
+from pdejepa.forecast.interface import Card
+
+
+def names() -> tuple[str, ...]:
+    """All of them, the method first."""
+    return (METHOD, *baselines.names())
+
+
+def card_of(name: str) -> Card:
+    """What a competitor needs and makes; ConfigError for unknown names."""
+    return CARD if name == METHOD else baselines.get(name).card
