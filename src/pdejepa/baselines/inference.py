@@ -20,8 +20,10 @@ from pdejepa.core.arrays import as_count
 from pdejepa.core.device import full_precision, without_new_code
 from pdejepa.core.errors import ConfigError, DataError, ExtrapolationWarning, ParameterError
 from pdejepa.forecast import request
+from pdejepa.forecast.header import system_of
 from pdejepa.forecast.interface import Card, Forecast, Outcome
 from pdejepa.forecast.support import Support, judge
+from pdejepa.systems import System
 from pdejepa.systems.inputs import as_floats, as_floats64, as_trajectories, check_columns, trajectories
 from pdejepa.systems.problem import Problem
 
@@ -114,6 +116,15 @@ class PublishedSolver:
     @property
     def problem(self) -> Problem:
         return self.network.task.problem
+
+    @property
+    def system(self) -> System:
+        """The system that made the training data, with its solver and random laws."""
+        return system_of(self.problem)
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.xi_mean.device
 
     def forecast(
         self,

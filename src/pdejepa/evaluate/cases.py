@@ -56,6 +56,17 @@ class Case:
             return self.stored[None, :n]
         return self.truth(self.system.times[:n]).fields[None]
 
+    def sibling(self) -> Tensor:
+        """Another trajectory (1,1,T,C,*grid) under the same parameters, for solvers that learn from one."""
+        if self.state is None:
+            raise DataError(
+                "This solver needs another trajectory under the same parameters, which cannot be made: the data were "
+                "not made by pdejepa. Name a trajectory of the system itself, for example --from test:3."
+            )
+        other = self.index + self.system.split(self.split).n_environments  # the next one of its environment
+        state, _ = self.system.sample(self.split, other, device=self.state.device)
+        return dataclasses.replace(self, state=state).truth(self.system.times).fields[None, None]
+
     def truth(self, times: Tensor) -> Truth:
         """The frames at `times`, from the solver where there is a state to start from."""
         if self.state is None:

@@ -212,7 +212,7 @@ COLUMNS = {
 }
 
 
-def evaluation_table(record: Evaluation) -> Table:
+def evaluation_table(record: Record) -> Table:
     """One row per split; the metric by which the system is judged comes first and carries a star."""
     judged = "joint" if metric_of(record.system) == "rel_l2_joint" else "rel L2"
     names = [judged, *(name for name in COLUMNS if name != judged)]

@@ -2,7 +2,8 @@
 
 Truth is generated in memory, trajectory for trajectory what a data set would hold, or read from a data set.  Work is
 done in blocks, so that memory stays bounded.  An unstable forecast is counted (`n_unstable`) and enters the means as an
-error of 100 %.  Frames are counted from the first forecast one.
+error of 100 %.  Frames are counted from the first forecast one.  Solvers that learn from another trajectory of the same
+environment are given the next one of the split.
 Letters: B trajectories, T frames, C channels, *grid spatial axes, P parameters.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -25,14 +26,18 @@ from pdejepa.evaluate.record import SplitErrors
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.systems import System
 
+if TYPE_CHECKING:
+    from pdejepa.baselines.inference import PublishedSolver
+
 UNSTABLE = 1.0  # the error that an unstable forecast counts as
 BLOCK_BYTES = 2e8  # of true fields held at once, about
 
-Block = tuple[Tensor, Tensor]  # fields (b,T,C,*grid) float32 and xi (b,P) float64
+Judged: TypeAlias = "Forecaster | PublishedSolver"
+Block = tuple[Tensor, Tensor, Tensor | None]  # fields (b,T,C,*grid) float32, xi (b,P) float64, support (b,1,T,C,*grid)
 
 
 def evaluate(
-    forecaster: Forecaster,
+    forecaster: Judged,
     splits: Sequence[str],
     data: Dataset | None = None,
     n: int | None = None,
@@ -43,12 +48,12 @@ def evaluate(
 
     observed: frames given to the model, if other than its history (2 is allowed for second-order systems).
     """
-    system, n_observed = forecaster.system, observed or forecaster.surrogate.history
+    system, n_observed = forecaster.system, observed or forecaster.card.history
     found = {}
     for split, count in trajectory_counts(forecaster, splits, data, n).items():
         tables = []
-        for fields, xi in _blocks(forecaster, data, split, count):
-            tables.append(_judge(forecaster, fields, xi, n_observed))
+        for fields, xi, support in _blocks(forecaster, data, split, count):
+            tables.append(_judge(forecaster, fields, xi, n_observed, support))
             if report:
                 report(len(fields))
         joined = {key: torch.cat([table[key] for table in tables]) for key in tables[0]}
@@ -57,7 +62,7 @@ def evaluate(
 
 
 def trajectory_counts(
-    forecaster: Forecaster, splits: Sequence[str], data: Dataset | None = None, n: int | None = None
+    forecaster: Judged, splits: Sequence[str], data: Dataset | None = None, n: int | None = None
 ) -> dict[str, int]:
     """How many trajectories of each split will be judged; DataError if the data do not fit or are too few."""
     if n is not None and n < 1:
@@ -69,7 +74,7 @@ def trajectory_counts(
 
 def score(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int | None = None) -> SplitErrors:
     """The errors over trajectories in memory, fields (B,T,C,*grid) in physical units and xi (B,P)."""
-    n_observed = observed or forecaster.surrogate.history
+    n_observed = observed or forecaster.card.history
     return _summary(_judge(forecaster, fields, xi, n_observed), forecaster.system.fields)
 
 
@@ -91,36 +96,61 @@ def _check_data(system: System, data: Dataset) -> None:
         raise DataError(f"{data.root} does not fit the model: its output times are others than the model's.")
 
 
-def _count(forecaster: Forecaster, data: Dataset | None, split: str, n: int | None) -> int:
+def _count(forecaster: Judged, data: Dataset | None, split: str, n: int | None) -> int:
     if data is not None:
         there = data.n(split)
     else:
-        there = forecaster.system.split(split).size(forecaster.details.get("size", "paper"))
+        size = forecaster.details.get("size", "paper") if isinstance(forecaster, Forecaster) else "paper"
+        there = forecaster.system.split(split).size(size)
         there = max(there, n or 0)  # generated data know no end
     if n is not None and n > there:
         raise DataError(f"{split} has {there} trajectories; {n} were asked for.")
     return there if n is None else n
 
 
-def truth_of(forecaster: Forecaster, data: Dataset | None) -> Trajectories:
+def truth_of(forecaster: Judged, data: Dataset | None) -> Trajectories:
     """The data set, or the system of the model."""
     return Generated(forecaster.system) if data is None else Stored(data)
 
 
-def _blocks(forecaster: Forecaster, data: Dataset | None, split: str, n: int) -> Iterator[Block]:
-    problem, source = forecaster.problem, truth_of(forecaster, data)
+def _blocks(forecaster: Judged, data: Dataset | None, split: str, n: int) -> Iterator[Block]:
+    problem, source, start = forecaster.problem, truth_of(forecaster, data), 0
     row = 4 * len(problem.times) * len(problem.fields) * math.prod(problem.grid)
     for block in source.blocks(split, n, int(BLOCK_BYTES / row), forecaster.device):
-        yield block.fields, block.xi
+        reads = "support" in forecaster.card.reads
+        support = _siblings(forecaster, source, split, start, block.xi) if reads else None
+        yield block.fields, block.xi, support
+        start += len(block.xi)
+
+
+def _siblings(forecaster: Judged, source: Trajectories, split: str, start: int, xi: Tensor) -> Tensor:
+    """One more trajectory (b,1,T,C,*grid) under the same parameters for each row: environments come in turns."""
+    first = start + forecaster.system.split(split).n_environments
+    stop = first + len(xi)
+    found = source.block(split, first, stop, forecaster.device) if _has(source, split, stop) else None
+    if found is None or not torch.equal(found.xi, xi):
+        raise DataError(
+            f"{forecaster.card.title} needs another trajectory of the same environment for every one that it is judged "
+            f"on; {source.name} has none for {split} {start} to {start + len(xi) - 1}. Leave --data out."
+        )
+    return found.fields[:, None]
+
+
+def _has(source: Trajectories, split: str, n: int) -> bool:
+    """Whether a split has n trajectories; generated ones know no end."""
+    return isinstance(source, Generated) or n <= source.n(split)
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------
-def _judge(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int) -> dict[str, Tensor]:
+def _judge(
+    forecaster: Judged, fields: Tensor, xi: Tensor, observed: int, support: Tensor | None = None
+) -> dict[str, Tensor]:
     """Errors of every trajectory, (B,...) on the CPU; NaN where the forecast is unstable."""
     if not bool(torch.isfinite(fields).all()):
         bad = (~torch.isfinite(fields.flatten(1)).all(1)).nonzero().flatten().tolist()
         raise DataError(f"The true fields of {len(bad)} trajectories are not finite (e.g. row {bad[0]} of a block).")
-    result = forecaster.forecast(fields[:, :observed], xi, n_frames=fields.shape[1] - observed)
+    more: dict[str, Any] = {} if support is None else {"support": support}
+    result = forecaster.forecast(fields[:, :observed], xi, n_frames=fields.shape[1] - observed, **more)
     guess, first = result.fields, observed
     table = {
         "rel_l2": metrics.rel_l2(guess, fields, first),

@@ -7,10 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor
 
+import pdejepa
+from pdejepa import baselines, systems
 from pdejepa.app.cli import main
+from pdejepa.baselines.inference import PublishedSolver
+from pdejepa.data.generate.job import GenerateConfig, generate
+from pdejepa.evaluate import protocol
+from pdejepa.evaluate.cases import find_case
 from pdejepa.method.save_model import save_model
+from pdejepa.systems import switch_values
+from tests.unit.baselines.token_solvers import shaken, task_of
 from tests.unit.forecast import tiny
 
 Make = Callable[[str], Path]
@@ -118,7 +128,7 @@ def test_forecast_mistakes(
 @pytest.mark.parametrize("command", ["forecast", "demo", "evaluate"])
 def test_places_that_cannot_be_written_to(command: str, capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_, **__: False)
-    monkeypatch.setattr("pdejepa.forecast.forecaster.load", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr("pdejepa.load", lambda *_, **__: pytest.fail("work was begun"))
     assert main([command, "combined", "--out", "ro/f.png"]) == 6
     assert "--out: the folder . cannot be written to. Choose another one" in capsys.readouterr().err
 
@@ -225,3 +235,53 @@ def test_models_that_are_not_there(command: str, tmp_path: Path, capsys: Printed
     (tmp_path / "pretrain").mkdir()
     assert main([command, str(tmp_path)]) == 4
     assert "run without a model yet" in capsys.readouterr().err
+
+
+# ---- published solvers -------------------------------------------------------------------------------------------
+@pytest.fixture
+def published(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A solver of random weights on a line of 64 points."""
+    kind, task = baselines.get(request.param), task_of("combined", 64)
+    torch.manual_seed(0)
+    network = shaken(kind(kind.recipe("tiny", task).model, task))
+    PublishedSolver(network.eval().requires_grad_(False), "tiny").save(tmp_path / request.param)
+    return tmp_path / request.param
+
+
+@pytest.mark.parametrize("published", ["unisolver", "cls_vit", "fno"], indirect=True)
+def test_published_solvers_forecast_and_are_judged(published: Path, capsys: Printed) -> None:
+    """One is told parameters, one another trajectory, one nothing."""
+    picture = published / "f.png"
+    words = ["--from", "test:3", "--frames", "2", "--compare", "--out", str(picture)]
+    assert main(["forecast", str(published), *words]) == 0
+    assert "Relative L2 error" in capsys.readouterr().out
+    assert picture.stat().st_size > 10_000
+    assert main(["evaluate", str(published), "--splits", "test", "--n", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["test", "2"]
+    assert main(["evaluate", str(published), "--n", "2", "--out", "x.json"]) == 2
+    assert "are for models of PDE-JEPA" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("published", ["cls_vit"], indirect=True)
+def test_who_learns_from_another_trajectory_is_given_one_of_its_environment(published: Path) -> None:
+    solver = pdejepa.load(published, "cpu")
+    case = find_case("test:3", solver.system, {"advection": 0.5})
+    n = solver.system.split("test").n_environments
+    other, xi = solver.system.sample("test", 3 + n)
+    assert torch.equal(solver.system.sample("test", 3)[1], xi)
+    expected = solver.system.solve(other, case.xi).as_subclass(Tensor).float()
+    assert torch.equal(case.sibling()[0], expected)
+    (fields, rows, support) = next(protocol._blocks(solver, None, "test", 5))
+    assert support is not None
+    assert torch.equal(support[3, 0], solver.system.generate("test", 1, start=3 + n).fields[0])
+    assert not torch.equal(support[:, 0], fields)
+    assert torch.equal(rows[3:4], xi)
+
+
+@pytest.mark.parametrize("published", ["cls_vit"], indirect=True)
+def test_data_without_another_trajectory_are_refused(published: Path, capsys: Printed) -> None:
+    system = systems.get("combined", n_points=64)
+    out = published.parent / "data"
+    generate(GenerateConfig(system="combined", out=str(out), switches=switch_values(system), device="cpu"))
+    assert main(["evaluate", str(published), "--data", str(out), "--splits", "test", "--n", "2"]) == 3
+    assert "needs another trajectory of the same environment" in capsys.readouterr().err

@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, model folder, or name of a shipped model.")],
+    model: Annotated[
+        str, typer.Argument(metavar="RUN", help="Run folder, model folder, saved solver, or name of a shipped model.")
+    ],
     splits: Annotated[
         str | None,
         typer.Option("--splits", metavar="A,B", help="Which splits; test and all out-of-distribution ones by default."),
@@ -41,27 +43,39 @@ def evaluate(
     """Measure the errors of a model on whole splits, print them, and record them.
 
     The record is a JSON file; the model's config.json and card are brought up to date as well. Errors on fewer
-    trajectories than were recorded before do not replace those; --out names a file for them.
+    trajectories than were recorded before do not replace those; --out names a file for them. Errors of published
+    solvers are printed only: `pdejepa compare` records them, with their budget.
     """
     from contextlib import ExitStack
 
+    from pdejepa import load
     from pdejepa.core.progress import progress
     from pdejepa.data.well.reader import Dataset
     from pdejepa.evaluate.evaluations import evaluation_table, make_record
     from pdejepa.evaluate.protocol import evaluate as run
     from pdejepa.evaluate.protocol import trajectory_counts
-    from pdejepa.forecast.forecaster import load
+    from pdejepa.evaluate.record import Record
+    from pdejepa.forecast.forecaster import Forecaster
 
     check_file("--out", out)
     forecaster = load(model, device)
-    _check_observed(forecaster, observed)
+    is_ours = isinstance(forecaster, Forecaster)
+    if is_ours:
+        _check_observed(forecaster, observed)
+    else:
+        _check_published(out, observed)
     with ExitStack() as stack:
         dataset = stack.enter_context(Dataset.open(data)) if data is not None else None
         chosen = _splits(forecaster, dataset, splits)
         counts = trajectory_counts(forecaster, chosen, dataset, n)
-        _check_record(make_record(forecaster, {}, observed), out, counts)
+        if is_ours:
+            _check_record(make_record(forecaster, {}, observed), out, counts)
         bar = stack.enter_context(progress(sum(counts.values()), f"evaluate {forecaster.system.name}"))
         errors = run(forecaster, chosen, dataset, n, observed, bar.advance)
+    if not is_ours:
+        plain = Record(system=forecaster.system.name, solver=forecaster.card.name, seed=0, errors=errors)
+        typer.echo(evaluation_table(plain).text())
+        return
     record = make_record(forecaster, errors, observed)
     typer.echo(evaluation_table(record).text())
     is_usual = observed in (None, forecaster.surrogate.history)
@@ -76,6 +90,13 @@ def _check_observed(forecaster: Forecaster, observed: int | None) -> None:
             f"--observed {observed} is for second-order systems; {forecaster.system.name} expects the observed state "
             "as one frame. Leave it out."
         )
+
+
+def _check_published(out: Path | None, observed: int | None) -> None:
+    from pdejepa.core.errors import UsageError
+
+    if out is not None or observed is not None:
+        raise UsageError("--out and --observed are for models of PDE-JEPA; errors of published solvers are printed.")
 
 
 def _check_record(record: Evaluation, out: Path | None, counts: dict[str, int]) -> None:

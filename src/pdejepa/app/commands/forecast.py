@@ -12,7 +12,7 @@ from pdejepa.core.errors import NumericalError, UsageError
 
 if TYPE_CHECKING:
     from pdejepa.evaluate.cases import Case, Truth
-    from pdejepa.forecast.forecaster import Forecast
+    from pdejepa.forecast.interface import Forecast
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 
 def forecast(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Run folder, model folder, or a shipped model's name.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Run folder, model folder, saved solver, or a shipped model's name.")
+    ],
     source: Annotated[
         str, typer.Option("--from", metavar="[DIR:]SPLIT:INDEX", help="Whose first frame to start from.")
     ] = "test:0",
@@ -44,18 +46,19 @@ def forecast(
     Without --out and --animate the picture is written to SYSTEM_SPLIT_INDEX_forecast.png in the present folder.
     Ends with 5 if the forecast became unstable; what is sound of it is drawn all the same.
     """
+    from pdejepa import load
     from pdejepa.draw import animation, pictures
     from pdejepa.evaluate.cases import find_case
-    from pdejepa.forecast.forecaster import load
 
     values = _parse_changes(changes or [])
     check_file("--out", out, "Pictures", pictures.FORMATS)
     check_file("--animate", animate, "Animations", animation.FORMATS)
     if out is None and animate is None:
         check_folder("--out", Path())
-    forecaster = load(model, device)
-    case = find_case(source, forecaster.system, values, forecaster.device)
-    result = forecaster.forecast(case.observed(forecaster.surrogate.history), case.xi, n_frames=frames)
+    solver = load(model, device)
+    case = find_case(source, solver.system, values, solver.device)
+    support = {"support": case.sibling()} if "support" in solver.card.reads else {}
+    result = solver.forecast(case.observed(solver.card.history), case.xi, n_frames=frames, **support)
     typer.echo(_headline(case, result))
     for sentence in result.support.sentences:
         typer.echo(sentence)
