@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -28,3 +30,15 @@ def repeat_first_error(fields: Tensor) -> float:
     """Mean relative L2 error over frames 1.. of the forecast "nothing changes"."""
     first, rest = fields[:, :1].double(), fields[:, 1:].double()
     return float(((rest - first).flatten(1).norm(dim=1) / rest.flatten(1).norm(dim=1)).mean())
+
+
+def quadrature(n: int, half: float) -> Tensor:
+    """Clenshaw-Curtis weights (n,) for integrals over [-half, half] from values at the nodes."""
+    theta = math.pi * torch.arange(n, dtype=torch.float64) / (n - 1)
+    total = torch.ones(n, dtype=torch.float64)
+    for j in range(1, (n - 1) // 2 + 1):
+        factor = 1.0 if 2 * j == n - 1 else 2.0
+        total -= factor / (4 * j**2 - 1) * torch.cos(2 * j * theta)
+    weights = 2 * half / (n - 1) * total
+    weights[[0, -1]] *= 0.5
+    return weights

@@ -69,15 +69,3 @@ def _condition(first: Tensor, end: int, kind: str) -> Tensor:
     row = torch.zeros(len(first), dtype=torch.float64)
     row[end] = 1.0
     return row
-
-
-def quadrature(n: int, half: float) -> Tensor:
-    """Clenshaw-Curtis weights (n,) for integrals over [-half, half] from values at the nodes."""
-    theta = math.pi * torch.arange(n, dtype=torch.float64) / (n - 1)
-    total = torch.ones(n, dtype=torch.float64)
-    for j in range(1, (n - 1) // 2 + 1):
-        factor = 1.0 if 2 * j == n - 1 else 2.0
-        total -= factor / (4 * j**2 - 1) * torch.cos(2 * j * theta)
-    weights = 2 * half / (n - 1) * total
-    weights[[0, -1]] *= 0.5
-    return weights

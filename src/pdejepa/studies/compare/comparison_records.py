@@ -44,7 +44,6 @@ class SolverRecord(Record):
     size: str
     budget_seconds: Number = None
     budget_steps: Number = None
-    budget_samples: Number = None
     budget_flops: Number = None
     weights: str
     true_frames: int
