@@ -234,8 +234,9 @@ class Problem:
 
     @property
     def padding(self) -> Padding:
-        """What convolutions do at the edges."""
-        return self.edges or PADDING[self.axes[0].boundary]
+        """What convolutions do at the edges: where axes differ, what suits the first that does not wrap around."""
+        walls = [axis.boundary for axis in self.axes if axis.boundary != "periodic"]
+        return self.edges or PADDING[walls[0] if walls else "periodic"]
 
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:
