@@ -4,10 +4,10 @@ For a path x_0 .. x_{T-1} of states, flattened, with the changes d_t = x_{t+1} -
 
     cosine_t = <d_t, d_{t-1}> / (|d_t| |d_{t-1}|)                      lag-1 cosine
     angle_t  = arccos(cosine_t) in degrees                             turning angle; 0 is straight on, 180 back
-    a_t = |x_{t+1} - 2 x_t + x_{t-1}| / (|x_{t+1} - x_t| + |x_t - x_{t-1}|)      symmetric acceleration
+    a_t = 2 |x_{t+1} - 2 x_t + x_{t-1}| / (|x_{t+1} - x_t| + |x_t - x_{t-1}|)    symmetric acceleration
 
-a_t lies between 0 (the change repeats itself) and 1 (it is taken back); dividing by the mean of the two lengths instead
-of their sum would double it.  The error of a latent path is the mean absolute difference |measure of the latent path -
+a_t is the change of the step over the mean length of both steps: 0 where the change repeats itself, 2 where it is
+taken back.  The error of a latent path is the mean absolute difference |measure of the latent path -
 measure of the field's path| over t = 1 .. T-2 and over trajectories.  None of the three depends on the unit of x.
 Where a path stands still, its cosine counts as 0 (90 degrees) and its acceleration as 0.
 `method.losses` has the same angle in float32 with a larger smallest change, as a training logs it at every score; the
@@ -45,7 +45,7 @@ def symmetric_accelerations(x: Tensor) -> Tensor:
     """a_t of x (B,T,...), (B,T-2)."""
     change = _changes(x)
     length = change.norm(dim=-1)  # (B,T-1)
-    return change.diff(dim=1).norm(dim=-1) / (length[:, 1:] + length[:, :-1]).clamp(min=SMALLEST)
+    return 2 * change.diff(dim=1).norm(dim=-1) / (length[:, 1:] + length[:, :-1]).clamp(min=SMALLEST)
 
 
 MEASURES: dict[str, Callable[[Tensor], Tensor]] = {

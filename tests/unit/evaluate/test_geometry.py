@@ -24,10 +24,10 @@ CORNER = path((0.0, 0.0), (1.0, 0.0), (1.0, 1.0))
     ("x", "cosine", "angle", "acceleration"),
     [
         (STRAIGHT, 1.0, 0.0, 0.0),
-        (CORNER, 0.0, 90.0, math.sqrt(2) / 2),
-        (path((0.0, 0.0), (1.0, 0.0), (0.0, 0.0)), -1.0, 180.0, 1.0),
-        (path((0.0, 0.0), (1.0, 0.0), (3.0, 0.0)), 1.0, 0.0, 1 / 3),  # straight on, twice as fast
-        (path((0.0, 0.0), (1.0, 0.0), (2.0, 1.0)), math.sqrt(0.5), 45.0, 1 / (1 + math.sqrt(2))),
+        (CORNER, 0.0, 90.0, math.sqrt(2)),
+        (path((0.0, 0.0), (1.0, 0.0), (0.0, 0.0)), -1.0, 180.0, 2.0),
+        (path((0.0, 0.0), (1.0, 0.0), (3.0, 0.0)), 1.0, 0.0, 2 / 3),  # straight on, twice as fast
+        (path((0.0, 0.0), (1.0, 0.0), (2.0, 1.0)), math.sqrt(0.5), 45.0, 2 / (1 + math.sqrt(2))),
         (path((2.0, 3.0), (2.0, 3.0), (2.0, 3.0)), 0.0, 90.0, 0.0),  # at rest
     ],
 )
@@ -51,11 +51,11 @@ def test_units_do_not_matter() -> None:
         assert measure(x).shape == (3, 4)
 
 
-def test_a_symmetric_acceleration_never_exceeds_one() -> None:
+def test_a_symmetric_acceleration_never_exceeds_two() -> None:
     x = torch.randn((50, 9, 4), generator=torch.Generator().manual_seed(1))
     values = symmetric_accelerations(x)
-    assert float(values.max()) <= 1.0
-    assert float(values.max()) > 0.9
+    assert float(values.max()) <= 2.0
+    assert float(values.max()) > 1.8
 
 
 def test_compare() -> None:
@@ -67,7 +67,7 @@ def test_compare() -> None:
     assert found.n == 1
     assert found.mean_angle == {"u": 0.0, "z": 90.0, "q": 0.0}
     assert found.angle == {"z": 90.0, "q": 0.0}
-    assert found.acceleration["z"] == pytest.approx(math.sqrt(2) / 2)
+    assert found.acceleration["z"] == pytest.approx(math.sqrt(2))
     assert found.acceleration["q"] == 0.0
     assert found.cosine == {"z": 1.0, "q": 0.0}
     assert found.change == pytest.approx(math.sqrt(2 / 3))  # |(1,-1)|^2 = 2; |z|^2 = 1 + 2
