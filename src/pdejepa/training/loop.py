@@ -43,7 +43,7 @@ from pdejepa.training.schedule import score_steps
 from pdejepa.training.stage import Batch, Context, Keep, Stage, silent
 from pdejepa.training.stage_result import load_result, write_result
 from pdejepa.training.step import Learner
-from pdejepa.training.timing import N_WARM, Deadline, Work, measure
+from pdejepa.training.timing import N_WARM, Deadline, Measured, Work, measure
 
 __all__ = ["Context", "run_stage"]
 
@@ -245,9 +245,15 @@ class _Training:
         check_free_space(self.store.root, size * (self.settings.keep + 2), f"{self.stage.name}, with its checkpoints,")
         budget, scores = self.settings.budget, self.settings.n_scores
         steps = planned_steps(budget, self.stage.n_samples, self.settings.batch, self._step_flops)
+        step_s = 0.0
         if not steps:
-            steps, scores = self._probe()
-        is_worth_it = self.context.keep == "files" and steps >= COUNTED
+            found = self._probe()
+            steps, scores, step_s = found.steps, found.scores, found.step_s
+        begun, is_worth_it = self.learner.now(), self.context.keep == "files" and steps >= COUNTED
+        flops = self._step_flops() if is_worth_it else 0.0
+        if is_worth_it and step_s:  # counting takes a dozen steps of the seconds
+            counting = self.learner.now() - begun
+            steps -= ask_rank_zero(lambda: min(steps - 1, round(counting / step_s)))
         plan = Plan(
             steps=steps,
             batch=self.settings.batch,
@@ -256,7 +262,7 @@ class _Training:
             exactness="bit" if self.context.device.type == "cpu" else "loss",
             budget=dataclasses.asdict(budget),
             scores=scores,
-            step_flops=self._step_flops() if is_worth_it else 0.0,
+            step_flops=flops,
         )
         if self.is_writer and self.deadline is None:
             plan.write(self.store.root)
@@ -270,7 +276,7 @@ class _Training:
             self._counted = self.learner.step_flops()
         return self._counted
 
-    def _probe(self) -> tuple[int, int]:
+    def _probe(self) -> Measured:
         """How many steps and scores fit: time real ones, and a save."""
 
         def save() -> None:
@@ -284,7 +290,7 @@ class _Training:
         self.deadline = found.deadline
         if found.steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")
-        return found.steps, found.scores
+        return found
 
     def finish(self) -> dict[str, Any]:
         """Check what must not have changed, and write the selected weights; all ranks end up with them."""

@@ -73,6 +73,7 @@ class Measured:
     steps: int
     scores: int
     deadline: Deadline | None = None
+    step_s: float = 0.0  # of a step with its part of the checkpoints
 
 
 def measure(settings: StageTraining, work: Work, keep: Keep) -> Measured:
@@ -92,7 +93,8 @@ def measure(settings: StageTraining, work: Work, keep: Keep) -> Measured:
     n_scores = _n_scores(settings, ends, score_s)
     left = ends - clock() - save_s - n_scores * score_s
     per_step = save_s / settings.save_every if settings.save_every else step_s * save_s / settings.save_seconds
-    return Measured(ask_rank_zero(lambda: max(1, int(left / max(step_s + per_step, 1e-9)))), n_scores)
+    step_s = max(step_s + per_step, 1e-9)
+    return Measured(ask_rank_zero(lambda: max(1, int(left / step_s))), n_scores, step_s=step_s)
 
 
 def _warm_up(work: Work, until: float) -> None:
