@@ -35,7 +35,7 @@ from pdejepa.baselines.blocks.autoencoder import AxisAttention, Down, FullAttent
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.models.decoder import Padding
+from pdejepa.systems.problem import Padding
 from pdejepa.training.settings import OptimiserConfig, ScheduleConfig, StageTraining
 from pdejepa.training.stage import Batch
 

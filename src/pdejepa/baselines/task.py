@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card
 from pdejepa.models.condition import Statistics
-from pdejepa.systems.problem import Problem
+from pdejepa.systems.problem import Padding, Problem
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Task:
         return all(self.problem.periodic_axes)
 
     @property
-    def padding(self) -> Literal["circular", "zeros", "reflect"]:
+    def padding(self) -> Padding:
         return self.problem.padding
 
     def check(self, card: Card) -> None:

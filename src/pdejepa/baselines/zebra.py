@@ -38,7 +38,7 @@ from pdejepa.baselines.blocks.language_model import LanguageModel
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError, ResourceError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.models.decoder import Padding
+from pdejepa.systems.problem import Padding
 from pdejepa.training.settings import Budget, OptimiserConfig, ScheduleConfig, StageTraining
 from pdejepa.training.stage import Batch
 

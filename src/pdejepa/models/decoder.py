@@ -33,8 +33,8 @@ from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models.blocks import init_weights
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.sizes import choice_faults, refuse, size_faults
+from pdejepa.systems.problem import Padding
 
-Padding = Literal["circular", "zeros", "reflect"]
 EPS = 1e-5
 MAX_GROUPS = 8
 # Values of one map in 1-D.  Beyond them a convolution of 96 to 64 channels gave wrong values for the last images on an

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from pdejepa.baselines.blocks.lift import Resize
 from pdejepa.baselines.task import Task
-from pdejepa.models.decoder import MAX_VALUES, Padding, wrap
+from pdejepa.models.decoder import MAX_VALUES, wrap
+from pdejepa.systems.problem import Padding
 
 
 def pad(x: Tensor, n: int, padding: Padding, first: int = 2) -> Tensor:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from pdejepa.baselines.blocks.autoencoder import pad
 from pdejepa.baselines.blocks.fourier_layers import SpectralConv, unit_coordinates
 from pdejepa.baselines.task import Task
-from pdejepa.models.decoder import Padding
+from pdejepa.systems.problem import Padding
 
 T = TypeVar("T")
 

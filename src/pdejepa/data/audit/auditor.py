@@ -31,7 +31,7 @@ from pdejepa.core.progress import progress
 from pdejepa.data.audit.findings import Report, counted
 from pdejepa.data.audit.frame_faults import FrameFaults, tell_frames
 from pdejepa.data.well.inspector import Inspector
-from pdejepa.data.well.safety import Problem
+from pdejepa.data.well.safety import FileFault
 from pdejepa.data.well.validate import check_folder, find_splits
 
 __all__ = ["AuditConfig", "audit"]
@@ -174,7 +174,7 @@ def _check_format(report: Report) -> bool:
     return _tell_problems(report, problems, n_files)
 
 
-def _tell_problems(report: Report, problems: list[Problem], n_files: int) -> bool:
+def _tell_problems(report: Report, problems: list[FileFault], n_files: int) -> bool:
     faults = [problem for problem in problems if not problem.is_warning]
     for problem in faults[:MAX_PROBLEMS_TOLD]:
         report.add("format", "failed", f"{problem}.")
@@ -200,7 +200,7 @@ def _audit_foreign(report: Report, config: AuditConfig) -> None:
             faults = FrameFaults()
             for path in files:
                 found = inspector.scan(path, path.relative_to(report.root).as_posix())
-                if isinstance(found, Problem):
+                if isinstance(found, FileFault):
                     report.add("frames", "failed", f"{found}.")
                 else:
                     faults.merge(found, faults.n_rows)

@@ -23,7 +23,7 @@ Stats = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Card:
+class DatasetCard:
     """Everything the text needs; `xi` maps a split to its parameters (n,P), `outcomes` to outcome counts."""
 
     plan: Plan

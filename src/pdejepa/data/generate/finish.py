@@ -14,8 +14,8 @@ from typing import Any
 
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import Manifest, write_json, write_text
-from pdejepa.data.generate.dataset_card import Card
-from pdejepa.data.generate.journal import Journal, Record
+from pdejepa.data.generate.dataset_card import DatasetCard
+from pdejepa.data.generate.journal import Journal, PieceRecord
 from pdejepa.data.generate.layout import Piece, Plan
 from pdejepa.data.generate.stats import merge_moments, stats_of, stats_text
 from pdejepa.data.well.reader import Dataset
@@ -48,7 +48,7 @@ class Finisher:
     say: Say
 
     @cached_property
-    def records(self) -> dict[Piece, Record]:
+    def records(self) -> dict[Piece, PieceRecord]:
         journal = Journal(self.root)
         found = {piece: journal.read(piece) for piece in self.plan.pieces}
         lost = [piece.label for piece, record in found.items() if record is None]
@@ -86,7 +86,7 @@ class Finisher:
             xi = {split.name: data.xi(split.name) for split in self.plan.splits}
         n_bytes = sum(record.bytes for record in self.records.values())
         n_redrawn = sum(len(record.redrawn) for record in self.records.values())
-        write_text(self.root / CARD, Card(self.plan, xi, self.outcomes(), n_redrawn, n_bytes, stats).text())
+        write_text(self.root / CARD, DatasetCard(self.plan, xi, self.outcomes(), n_redrawn, n_bytes, stats).text())
         write_json(self.root / GENERATION, self._generation())
         for name in self.products:
             manifest.add(self.root, name)

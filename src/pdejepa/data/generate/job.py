@@ -33,7 +33,7 @@ from pdejepa.core.files import check_free_space, lock, remove_leftovers, write_t
 from pdejepa.core.progress import Progress, progress
 from pdejepa.core.text import human_bytes
 from pdejepa.data.generate.finish import CONFIG, Finisher, read_manifest
-from pdejepa.data.generate.journal import Journal, Record, describe_maker
+from pdejepa.data.generate.journal import Journal, PieceRecord, describe_maker
 from pdejepa.data.generate.layout import GenerateConfig, Piece, Plan, parse_slice
 from pdejepa.data.well.validate import find_splits
 from pdejepa.data.well.writer import write_shard
@@ -195,7 +195,7 @@ class _Run:
         known = before.entry if before else read_manifest(self.root).files.get(piece.path)
         begun = time.monotonic()
         write_shard(self.plan, piece, path, self.device, bar.advance)
-        record = Record.of_file(path, piece, describe_maker(self.device, time.monotonic() - begun))
+        record = PieceRecord.of_file(path, piece, describe_maker(self.device, time.monotonic() - begun))
         self.journal.write(piece, record)
         self.n_generated += piece.n
         if record.redrawn:

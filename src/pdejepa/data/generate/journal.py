@@ -34,7 +34,7 @@ FOLDER = ".journal"
 
 
 @dataclass(frozen=True)
-class Record:
+class PieceRecord:
     """One finished shard."""
 
     sha256: str
@@ -49,7 +49,7 @@ class Record:
         return Entry(self.sha256, self.bytes)
 
     @classmethod
-    def of_file(cls, path: Path, piece: Piece, made: dict[str, Any] | None = None) -> Record:
+    def of_file(cls, path: Path, piece: Piece, made: dict[str, Any] | None = None) -> PieceRecord:
         """Read a shard back and describe it."""
         shard = ShardFile(path)
         try:
@@ -77,7 +77,7 @@ class Record:
         }
 
     @classmethod
-    def from_plain(cls, data: dict[str, Any]) -> Record:
+    def from_plain(cls, data: dict[str, Any]) -> PieceRecord:
         return cls(
             sha256=str(data["sha256"]),
             bytes=int(data["bytes"]),
@@ -98,14 +98,14 @@ class Journal:
     def folder(self) -> Path:
         return self.root / FOLDER
 
-    def read(self, piece: Piece) -> Record | None:
+    def read(self, piece: Piece) -> PieceRecord | None:
         """The record of a piece; None if there is none or it cannot be used."""
         try:
-            return Record.from_plain(json.loads(self._path(piece).read_bytes()))
+            return PieceRecord.from_plain(json.loads(self._path(piece).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
-    def write(self, piece: Piece, record: Record) -> None:
+    def write(self, piece: Piece, record: PieceRecord) -> None:
         write_json(self._path(piece), record.to_plain())
 
     def is_finished(self, piece: Piece) -> bool:
@@ -132,7 +132,7 @@ class Journal:
             problems = Manifest({piece.path: entry}).verify(self.root, [piece.path])
             if not problems:
                 if record is None or record.entry != entry:
-                    self.write(piece, Record.of_file(self.root / piece.path, piece))
+                    self.write(piece, PieceRecord.of_file(self.root / piece.path, piece))
                 return None
             found = problems[0]
         return found

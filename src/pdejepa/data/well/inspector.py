@@ -29,7 +29,7 @@ from typing import Any
 from pdejepa.core.errors import DataError
 from pdejepa.data.audit.frame_faults import FrameFaults, blocks
 from pdejepa.data.well.pieces import Layout
-from pdejepa.data.well.safety import Problem
+from pdejepa.data.well.safety import FileFault
 from pdejepa.data.well.shard import ShardFile
 
 TIME_LIMIT_S = 60.0
@@ -55,23 +55,23 @@ class Inspector:
     ) -> None:
         self._stop()
 
-    def inspect(self, path: str | os.PathLike[str], name: str) -> tuple[list[Problem], Layout | None]:
+    def inspect(self, path: str | os.PathLike[str], name: str) -> tuple[list[FileFault], Layout | None]:
         """Problems and layout of one file, whatever is in it."""
         answer = self._ask("inspect", path, name, self.time_limit)
         if isinstance(answer, str):
-            return [Problem(name, "", answer)], None
-        problems = [Problem(**problem) for problem in answer["problems"]]
+            return [FileFault(name, "", answer)], None
+        problems = [FileFault(**problem) for problem in answer["problems"]]
         layout = answer["layout"]
         return problems, None if layout is None else Layout(**{k: _tuples(v) for k, v in layout.items()})
 
-    def scan(self, path: str | os.PathLike[str], name: str) -> FrameFaults | Problem:
+    def scan(self, path: str | os.PathLike[str], name: str) -> FrameFaults | FileFault:
         """Read all frames of one file and say which are not finite, constant or repeated."""
         limit = self.time_limit + os.path.getsize(path) / SLOWEST_DISK
         answer = self._ask("scan", path, name, limit)
         if isinstance(answer, str):
-            return Problem(name, "", answer)
+            return FileFault(name, "", answer)
         if "problem" in answer:
-            return Problem(name, "", answer["problem"])
+            return FileFault(name, "", answer["problem"])
         lists = {key: {int(row): frame for row, frame in answer[key]} for key in ROW_LISTS}
         return FrameFaults(answer["n_rows"], **lists)
 

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pdejepa.data.well.safety import MAX_ATTRIBUTE_VALUES, Problem
+from pdejepa.data.well.safety import MAX_ATTRIBUTE_VALUES, FileFault
 
 MAX_COORDINATE_VALUES = 10_000_000
 
@@ -38,10 +38,10 @@ class Pieces:
 
     file: h5py.File
     layout: Layout
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FileFault] = field(default_factory=list)
 
     def say(self, where: str, sentence: str, is_warning: bool = False) -> None:
-        self.problems.append(Problem(self.layout.file, where, sentence, is_warning))
+        self.problems.append(FileFault(self.layout.file, where, sentence, is_warning))
 
     def group(self, name: str) -> h5py.Group | None:
         group = self.file.get(name)

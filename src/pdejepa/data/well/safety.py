@@ -30,7 +30,7 @@ BUILT_IN_FILTERS = frozenset({1, 2, 3, 4, 5, 6, 32000})
 
 
 @dataclass(frozen=True)
-class Problem:
+class FileFault:
     """One fault of a file.  A warning is worth knowing and breaks nothing."""
 
     file: str
@@ -65,10 +65,10 @@ def open_hdf5(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
         yield file
 
 
-def refusals(file: h5py.File, name: str) -> list[Problem]:
+def refusals(file: h5py.File, name: str) -> list[FileFault]:
     """Everything in `file` that must not be followed or read; never raises."""
     size = _file_size(file)
-    found: list[Problem] = []
+    found: list[FileFault] = []
     pending: list[tuple[h5py.Group, str, int]] = [(file, "", 0)]
     n_objects = 0
     while pending:
@@ -77,13 +77,13 @@ def refusals(file: h5py.File, name: str) -> list[Problem]:
             where = f"{prefix}/{key}"
             n_objects += 1
             if n_objects > MAX_OBJECTS or depth >= MAX_DEPTH:
-                return [*found, Problem(name, where, "more objects or deeper nesting than a data file has")]
+                return [*found, FileFault(name, where, "more objects or deeper nesting than a data file has")]
             if child is None:
-                found.append(Problem(name, where, refusal))
+                found.append(FileFault(name, where, refusal))
             elif isinstance(child, h5py.Group):
                 pending.append((child, where, depth + 1))
             elif isinstance(child, h5py.Dataset):
-                found += [Problem(name, where, sentence) for sentence in _dataset_refusals(child, size)]
+                found += [FileFault(name, where, sentence) for sentence in _dataset_refusals(child, size)]
     return found
 
 

@@ -20,9 +20,9 @@ from pdejepa.core import yaml_subset
 from pdejepa.data.well.inspector import Inspector
 from pdejepa.data.well.pieces import Layout
 from pdejepa.data.well.rules import RuleBook
-from pdejepa.data.well.safety import Problem, Unreadable, open_hdf5, refusals
+from pdejepa.data.well.safety import FileFault, Unreadable, open_hdf5, refusals
 
-__all__ = ["Layout", "Problem", "check_file", "check_folder", "find_splits"]
+__all__ = ["FileFault", "Layout", "check_file", "check_folder", "find_splits"]
 
 SUFFIXES = (".hdf5", ".h5")
 STATISTICS = ("mean", "std", "rms", "mean_delta", "std_delta", "rms_delta")
@@ -41,13 +41,13 @@ SHARED = (
 )
 
 
-def check_file(path: str | os.PathLike[str], name: str | None = None) -> list[Problem]:
+def check_file(path: str | os.PathLike[str], name: str | None = None) -> list[FileFault]:
     """Every fault of one file; an empty list means that it conforms."""
     with Inspector() as inspector:
         return inspector.inspect(path, str(path) if name is None else name)[0]
 
 
-def inspect_file(path: str | os.PathLike[str], name: str | None = None) -> tuple[list[Problem], Layout | None]:
+def inspect_file(path: str | os.PathLike[str], name: str | None = None) -> tuple[list[FileFault], Layout | None]:
     """The faults of one file and, unless it is unreadable or refused, what it holds; in this very process."""
     name = str(path) if name is None else name
     layout = Layout(name)
@@ -61,10 +61,10 @@ def inspect_file(path: str | os.PathLike[str], name: str | None = None) -> tuple
             book.apply()
             return book.problems, layout
     except Unreadable as error:
-        return [Problem(name, "", str(error))], None
+        return [FileFault(name, "", str(error))], None
     except Exception as error:  # damage shows wherever the library happens to stumble over it
         found = [] if book is None else book.problems
-        return [*found, Problem(name, "", f"cannot be read to its end ({type(error).__name__})")], None
+        return [*found, FileFault(name, "", f"cannot be read to its end ({type(error).__name__})")], None
 
 
 def find_splits(root: str | os.PathLike[str]) -> dict[str, list[Path]]:
@@ -79,15 +79,15 @@ def find_splits(root: str | os.PathLike[str]) -> dict[str, list[Path]]:
 
 def check_folder(
     root: str | os.PathLike[str], report: Callable[[int], None] | None = None, skip: Iterable[str] = ()
-) -> list[Problem]:
+) -> list[FileFault]:
     """Every fault of a data set: its folders, its files, the agreement between them, and its statistics.
 
     `report` is told after each file; files whose relative path is in `skip` are left out.
     """
     splits, left_out = find_splits(root), set(skip)
     if not splits:
-        return [Problem(str(root), "", "has no folder data/<split>, as The Well's layout has for each split")]
-    found = [Problem(f"data/{split}", "", "has no .hdf5 or .h5 file") for split in splits if not splits[split]]
+        return [FileFault(str(root), "", "has no folder data/<split>, as The Well's layout has for each split")]
+    found = [FileFault(f"data/{split}", "", "has no .hdf5 or .h5 file") for split in splits if not splits[split]]
     layouts: list[Layout] = []
     with Inspector() as inspector:
         for path in [path for files in splits.values() for path in files]:
@@ -110,7 +110,7 @@ def _data_files(folder: Path) -> list[Path]:
     return [entry for entry in entries if entry.suffix in SUFFIXES and not entry.name.startswith(".")]
 
 
-def _disagreements(layouts: list[Layout]) -> list[Problem]:
+def _disagreements(layouts: list[Layout]) -> list[FileFault]:
     """Loaders take names from the first file and compare little, so a stray file would load silently."""
     found = []
     for other in layouts[1:]:
@@ -118,7 +118,7 @@ def _disagreements(layouts: list[Layout]) -> list[Problem]:
             first, value = getattr(layouts[0], attribute), getattr(other, attribute)
             if first is not None and value is not None and first != value:
                 told = "" if attribute == "coordinates" else f": {_brief(value)} here, {_brief(first)} there"
-                found.append(Problem(other.file, "", f"{word} from {layouts[0].file}{told}"))
+                found.append(FileFault(other.file, "", f"{word} from {layouts[0].file}{told}"))
     return found
 
 
@@ -127,24 +127,24 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _check_stats(root: Path, layout: Layout) -> list[Problem]:
+def _check_stats(root: Path, layout: Layout) -> list[FileFault]:
     """`stats.yaml`: six maps with a number (a list for vectors) for every field."""
     path = root / "stats.yaml"
     try:
         with path.open("rb") as stream:
             raw = stream.read(MAX_STATS_BYTES + 1)
     except FileNotFoundError:
-        return [Problem("stats.yaml", "", "is missing; loaders cannot normalise without it", is_warning=True)]
+        return [FileFault("stats.yaml", "", "is missing; loaders cannot normalise without it", is_warning=True)]
     except OSError as error:
-        return [Problem("stats.yaml", "", f"cannot be read ({error.strerror})")]
+        return [FileFault("stats.yaml", "", f"cannot be read ({error.strerror})")]
     try:
         data = yaml_subset.parse(raw.decode("utf-8")) if len(raw) <= MAX_STATS_BYTES else None
     except ValueError as error:
-        return [Problem("stats.yaml", "", str(error))]
+        return [FileFault("stats.yaml", "", str(error))]
     if not isinstance(data, dict):
-        return [Problem("stats.yaml", "", "must hold six maps from field names to numbers")]
+        return [FileFault("stats.yaml", "", "must hold six maps from field names to numbers")]
     return [
-        Problem("stats.yaml", f"{key}/{name}", sentence)
+        FileFault("stats.yaml", f"{key}/{name}", sentence)
         for key in STATISTICS
         for group, name, is_varying in layout.fields
         if is_varying or not key.endswith("_delta")
