@@ -17,6 +17,7 @@ from pdejepa.core.tables import Code, Table
 from pdejepa.core.text import human_bytes, percent
 from pdejepa.method import recipes
 from pdejepa.method.run_config import load_stored
+from pdejepa.systems import is_known
 from pdejepa.systems.problem import Parameter, Problem
 from pdejepa.training.settings import MEASURED, Budget
 
@@ -112,6 +113,11 @@ def _training(details: dict[str, Any], is_rounded: bool) -> str:
 
 
 def _repeat(details: dict[str, Any]) -> str:
+    if not is_known(details["system"]):
+        return (
+            "## How to repeat it\n\nThe equation of these data has no class where this card was written, so there is "
+            "no command; the settings of the training are in `config.json`."
+        )
     words, is_whole = train_words(details)
     lines = [words[0]]
     for word in words[1:]:
