@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from pdejepa.evaluate.evaluations import Evaluation
-from pdejepa.evaluate.published import PUBLISHED, ROWS, Published, metric_of
+from pdejepa.evaluate.published import POOLS, PUBLISHED, ROWS, Published, metric_of
 from pdejepa.systems import NAMES, System, get
 
 TEST, OOD = "test", "ood"
@@ -90,10 +90,15 @@ class Row:
         known = [split.name for split in self.system.splits if split.name == TEST or split.is_ood]
         return tuple(name for name in known if any(name in record.errors for record in self.records))
 
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """The splits out of distribution that any record tells of, and pools of them that a published number takes."""
+        pools = [name for name in (self.published.ood if self.published else {}) if name in POOLS]
+        return tuple(split for split in (*self.splits, *pools) if split != TEST)
+
     def error(self, split: str) -> Spread | None:
-        """The error by which the system is compared, over seeds; None if no record tells it."""
-        metric = metric_of(self.system.name)
-        return _spread(getattr(r.errors[split], metric) for r in self.records if split in r.errors)
+        """The error by which the system is compared, over seeds; None if no record tells it.  `split` may be a pool."""
+        return _spread(_pooled(record, POOLS.get(split, (split,))) for record in self.records)
 
     def scatter(self, split: str) -> float | None:
         """Standard error of the mean error over the environments of a split, as a bootstrap over them would find it.
@@ -117,8 +122,8 @@ class Row:
         return ours.mean / published if ours is not None and published is not None else None
 
     def is_ours(self, split: str) -> bool:
-        """Whether a split is not part of the paper's data."""
-        return self.system.split(split).is_ours
+        """Whether a split, or one of a pool, is not part of the paper's data."""
+        return any(self.system.split(name).is_ours for name in POOLS.get(split, (split,)))
 
     @property
     def n_unstable(self) -> int:
@@ -158,7 +163,7 @@ class Target:
     """A published error, and the best of our rows if one tells its split."""
 
     published: Published
-    split: Literal["test", "ood"]
+    split: str
     row: Row | None
     has_records: bool
 
@@ -178,8 +183,8 @@ class Target:
 
 
 def target_of(published: Published | None, split: str) -> float | None:
-    """What the paper prints for a split, if it does."""
-    return None if published is None else {TEST: published.id, OOD: published.ood}.get(split)
+    """What the paper prints for a split or a pool of splits, if it does."""
+    return None if published is None else {TEST: published.id, **published.ood}.get(split)
 
 
 def make_rows(records: Iterable[Evaluation], recipes: Sequence[str]) -> list[Row]:
@@ -201,10 +206,8 @@ def make_targets(rows: Sequence[Row]) -> list[Target]:
     targets = []
     for published in ROWS:
         own = [row for row in rows if row.system.name == published.system and row.records and row.published]
-        splits: tuple[Literal["test", "ood"], ...] = ("test", "ood")
-        for split in splits:
-            if target_of(published, split) is not None:
-                targets.append(Target(published, split, _best(own, split), bool(own)))
+        for split in (TEST, *published.ood):
+            targets.append(Target(published, split, _best(own, split), bool(own)))
     return targets
 
 
@@ -237,9 +240,9 @@ def row_to_plain(row: Row) -> dict[str, Any]:
         "published": target_of(published, TEST),
         "ratio": row.ratio(TEST),
         "ood": {
-            split: {**asdict(found), "is_ours": row.is_ours(split)}
-            for split in row.splits
-            if split != TEST and (found := row.error(split))
+            split: {**asdict(found), "is_ours": row.is_ours(split), "published": target_of(published, split)}
+            for split in row.outside
+            if (found := row.error(split))
         },
         "published_ood": target_of(published, OOD),
         "ood_ratio": row.ratio(OOD),
@@ -250,6 +253,17 @@ def row_to_plain(row: Row) -> dict[str, Any]:
         "device": row.device,
         "n_unstable": row.n_unstable,
     }
+
+
+def _pooled(record: Evaluation, splits: Sequence[str]) -> float | None:
+    """The error over the trajectories of some splits together; None if one of them is not told."""
+    if any(split not in record.errors for split in splits):
+        return None
+    metric, parts = metric_of(record.system), [record.errors[split] for split in splits]
+    errors = [getattr(part, metric) for part in parts]
+    if any(error is None for error in errors):
+        return None
+    return float(sum(error * part.n for error, part in zip(errors, parts, strict=True)) / sum(p.n for p in parts))
 
 
 def _spread(values: Iterable[float | None]) -> Spread | None:

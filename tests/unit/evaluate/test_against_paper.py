@@ -10,9 +10,9 @@ import pytest
 from pdejepa import systems
 from pdejepa.evaluate.against_paper import make_rows, make_targets, row_to_plain
 from pdejepa.evaluate.evaluations import Evaluation
-from pdejepa.evaluate.published import PUBLISHED, ROWS
+from pdejepa.evaluate.published import POOLS, PUBLISHED, ROWS
 from pdejepa.evaluate.record import SplitErrors
-from pdejepa.evaluate.result_tables import HEAD, cells, notes, results_table
+from pdejepa.evaluate.result_tables import HEAD, cells, notes, results_table, short_table
 from tests.unit.evaluate.made import record
 
 
@@ -21,8 +21,9 @@ def test_published_numbers_fit_the_systems() -> None:
     for row in ROWS:
         system = systems.get(row.system)
         papers = [split for split in system.splits if split.is_ood and not split.is_ours]
-        assert (row.ood is not None) == bool(papers), row.system
-        assert (row.metric == "rel_l2_joint") == (len(system.fields) > 1)
+        assert bool(row.ood) == bool(papers), row.system
+        assert {name for split in row.ood for name in POOLS.get(split, (split,))} <= {split.name for split in papers}
+        assert (row.metric == "rel_l2_joint") == (row.system == "gray_scott")
         assert 0 < row.id < 1
         assert 0 < row.other < 1
     worse = [row.system for row in ROWS if row.other < row.id]
@@ -74,7 +75,23 @@ def test_splits_of_our_own_are_marked() -> None:
     assert line[6:8] == ("0.2000 (our split)", "-")
     errors = {"test": 0.1, "ood_viscosity_interp": 0.2, "ood_forcing": 0.3}
     (line,) = own([record("heterns", errors)], "heterns")
-    assert line[4:8] == ("-", "-", "ood_viscosity_interp 0.2000; ood_forcing 0.3000", "-")
+    told = "ood_viscosity_interp 0.2000; ood_forcing 0.3000"
+    assert line[4:8] == ("0.0089", "11.24", told, "viscosity 0.011; forcing 0.103")
+
+
+def test_a_published_number_may_take_two_splits_together() -> None:
+    """Each weighted by its trajectories: 900 and 510 of them."""
+    one = record("heterns", {"test": 0.1})
+    parts = {"ood_viscosity_interp": SplitErrors(0.01, 0.01, 900, n_unstable=0), "ood_viscosity_extrap": SplitErrors(0.04, 0.04, 510, n_unstable=0)}
+    rows = make_rows([replace(one, errors={**one.errors, **parts})], ("fast",))
+    (row,) = (row for row in rows if row.system.name == "heterns")
+    expected = (0.01 * 900 + 0.04 * 510) / 1410
+    assert row.error("ood_viscosity").mean == pytest.approx(expected)
+    states = {target.split: target for target in make_targets(rows) if target.published.system == "heterns"}
+    assert states["ood_viscosity"].ratio == pytest.approx(expected / 0.011)
+    assert states["ood_forcing"].ratio is None
+    assert row_to_plain(row)["ood"]["ood_viscosity"]["published"] == 0.011
+    assert short_table([row]).rows[0][3:5] == (f"viscosity {100 * expected:.3g}%", "viscosity 1.1%; forcing 10.3%")
 
 
 def test_seeds_share_a_row() -> None:
@@ -132,7 +149,7 @@ def test_targets_met_and_missed() -> None:
     ]
     rows = make_rows(records, ("fast",))
     targets = make_targets(rows)
-    assert len(targets) == 8
+    assert len(targets) == 15
     state = {(target.published.system, target.split): target for target in targets}
     assert state["combined", "test"].is_met
     assert state["combined", "ood"].ratio == pytest.approx(0.0293 / 0.008)
@@ -140,7 +157,7 @@ def test_targets_met_and_missed() -> None:
     assert state["advection", "test"].is_met  # as good counts
     assert not state["burgers", "test"].is_met
     assert notes(rows, targets)[0] == (
-        "Published numbers met: 3 of 8. Missed: Heat test, Combined equation ood. Not measured: Gray-Scott ood. "
+        "Published numbers met: 3 of 15. Missed: Heat test, Combined equation ood. Not measured: Gray-Scott ood. "
         "No record: Burgers, Wave-B, Vorticity, HeterNS, Wave-2D."
     )
 
@@ -185,7 +202,7 @@ def test_rows_as_plain_data() -> None:
     assert heat["published_ood"] is None
     assert plain["combined"]["seeds"] == []
     assert plain["combined"]["published_ood"] == 0.008
-    assert plain["vorticity"]["other"] is None
+    assert plain["vorticity"]["other"] == {"name": "LNS", "error": 0.0592}
 
 
 def test_markdown_cannot_be_broken_by_a_record() -> None:

@@ -67,7 +67,7 @@ FINE_TUNED = ("dpot", "poseidon")
 def published(system: str, solver: str) -> Errors | None:
     """What is printed for a solver on a system; None if nothing is."""
     if solver == METHOD and system in ours.PUBLISHED:
-        return ours.PUBLISHED[system].id, ours.PUBLISHED[system].ood
+        return ours.PUBLISHED[system].id, ours.PUBLISHED[system].ood.get("ood")
     return PUBLISHED.get(system, {}).get(solver)
 
 
