@@ -81,7 +81,7 @@ def burgers_problem(diffusivity: float = 0.05) -> Problem:
 def combined_problem(beta: float = 0.02, gamma: float = 0.1) -> Problem:
     system = stepped("combined", n_points=48)
     k, x = 2 * math.pi / 16, system.axes["x"]
-    u0 = 0.2 + 0.5 * torch.sin(k * x) + 0.3 * torch.cos(2 * k * x)
+    u0 = 0.5 * torch.sin(k * x) + 0.3 * torch.cos(2 * k * x) + 0.2 * torch.sin(3 * k * x)  # other modes: finer steps
     xi = system.xi(advection=1.0, diffusivity=beta, dispersion=gamma)
     return Problem(system, u0[None, None], xi, 2.0, semidiscrete.combined(48, 16.0, 1.0, beta, gamma))
 

@@ -69,7 +69,7 @@ def test_combined_carries_a_kdv_soliton() -> None:
         return speed / 2 / torch.cosh(math.sqrt(speed) / 2 * distance) ** 2
 
     errors = []
-    for dt in (1e-3, 5e-4):
+    for dt in (0.05, 0.01):  # of the full step; short waves turn fast and take finer ones
         solved = replace(system, dt=dt).solve(
             soliton(14.0)[None, None], advection=6.0, diffusivity=0.0, dispersion=1.0, times=[0.5]
         )

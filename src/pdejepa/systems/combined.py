@@ -137,26 +137,27 @@ class _Stepper:
     """ETDRK4 on the dealiased modes: L = -beta k^2 + i gamma k^3, N = -alpha i k rfft(u^2) / 2.
 
     Only the K < N/3 kept modes are stored; the inverse FFT pads the rest with zeros.
+    is_unlike: which rows start with other modes than the benchmark's, (B,).
     """
 
-    def __init__(self, system: Combined, xi: Tensor, like: Tensor, table: EtdTable | None = None) -> None:
-        self.n, self.dt = like.shape[-1], system.dt
-        self.n_kept = int(spectral.dealias_mask(self.n, 1, like.device).sum())
+    def __init__(
+        self, system: Combined, xi: Tensor, u0: Tensor, table: EtdTable | None = None, is_unlike: Tensor | None = None
+    ) -> None:
+        self.n, self.dt = u0.shape[-1], system.dt
+        self.n_kept = int(spectral.dealias_mask(self.n, 1, u0.device).sum())
         k = spectral.wavenumbers(self.n, system.length, real=True, like=xi)[: self.n_kept]  # (K,)
         alpha, beta, gamma = xi.unbind(1)
         self.k, self.k_max, self.gamma = k, float(k[-1]), gamma.abs()
         self.strength = FLUXES[system.flux] * alpha.abs()  # (B,)
-        self.complex = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+        self.complex = torch.complex128 if u0.dtype == torch.float64 else torch.complex64
         symbol = torch.complex(-beta[:, None] * k**2, gamma[:, None] * k**3).to(self.complex)  # (B,K)
         self.flux = (-0.5j * FLUXES[system.flux] * alpha[:, None] * k).to(self.complex)  # (B,K)
         self.table = table or EtdTable(symbol)
-        self.take = lambda rows: _Stepper(system, xi[rows], like, self.table.take(rows))
+        self.is_unlike = is_unlike if is_unlike is not None else _has_other_modes(u0)
+        self.take = lambda rows: _Stepper(system, xi[rows], u0, self.table.take(rows), self.is_unlike[rows])
 
     def start(self, u0: Tensor) -> Tensor:
-        state = torch.fft.rfft(u0[:, 0])[:, : self.n_kept]  # (B,K)
-        power = state.abs().square()
-        self.is_unlike = power[:, N_MODES + 1 :].sum(1) + power[:, 0] > UNLIKE * power.sum(1)  # (B,)
-        return state
+        return torch.fft.rfft(u0[:, 0])[:, : self.n_kept]  # (B,K)
 
     def observe(self, state: Tensor) -> Tensor:
         return torch.fft.irfft(state, n=self.n)[:, None]
@@ -186,6 +187,12 @@ class _Stepper:
 
     def _nonlinear(self, t: float, state: Tensor) -> Tensor:
         return self.flux * torch.fft.rfft(torch.fft.irfft(state, n=self.n) ** 2)[:, : self.n_kept]
+
+
+def _has_other_modes(u0: Tensor) -> Tensor:
+    """Which starts (B,1,N) are no sum of sines of the benchmark's modes, (B,)."""
+    power = torch.fft.rfft(u0[:, 0]).abs().square()  # (B,N/2+1)
+    return power[:, N_MODES + 1 :].sum(1) + power[:, 0] > UNLIKE * power.sum(1)
 
 
 SYSTEM = Combined
