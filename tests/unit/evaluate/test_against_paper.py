@@ -82,7 +82,10 @@ def test_splits_of_our_own_are_marked() -> None:
 def test_a_published_number_may_take_two_splits_together() -> None:
     """Each weighted by its trajectories: 900 and 510 of them."""
     one = record("heterns", {"test": 0.1})
-    parts = {"ood_viscosity_interp": SplitErrors(0.01, 0.01, 900, n_unstable=0), "ood_viscosity_extrap": SplitErrors(0.04, 0.04, 510, n_unstable=0)}
+    parts = {
+        "ood_viscosity_interp": SplitErrors(0.01, 0.01, 900, n_unstable=0),
+        "ood_viscosity_extrap": SplitErrors(0.04, 0.04, 510, n_unstable=0),
+    }
     rows = make_rows([replace(one, errors={**one.errors, **parts})], ("fast",))
     (row,) = (row for row in rows if row.system.name == "heterns")
     expected = (0.01 * 900 + 0.04 * 510) / 1410
