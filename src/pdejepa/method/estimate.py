@@ -87,7 +87,7 @@ def refusal(config: RunConfig, found: Estimate) -> str:
     starved = {name: steps for name, steps in found.steps.items() if steps < FEW and name in ("pretrain", "dynamics")}
     is_timed = any(getattr(config, name).training.budget.seconds for name in config.stages)
     if is_timed and starved:
-        told = " and ".join(f"{steps} steps of {name}" for name, steps in starved.items())
+        told = " and ".join(f"{steps} step{'s' * (steps != 1)} of {name}" for name, steps in starved.items())
         cost = f"its seconds would buy {told}, too few to learn anything"
     elif found.seconds > LONG_S:
         cost = f"it would take about {duration(found.seconds)}"
