@@ -34,17 +34,17 @@ FREE = ("device",)  # where, not what
 INSIDE = ("train", "valid", "test")  # splits with parameters of the training range
 
 
-def card_text(problem: Problem, details: dict[str, Any], is_rounded: bool) -> str:
+def card_text(problem: Problem, details: dict[str, Any], rounded: Sequence[str]) -> str:
     """The card of the model that `details`, the content of config.json, describes.
 
-    is_rounded: the layers of field and decoder hold values of bfloat16.
+    rounded: of field and decoder, those whose layers hold values of bfloat16.
     """
     details = {"training": {}, "steps": {}, **details}  # older files lack them
     parts = (
         _head(problem, details),
         _use(problem, details),
         _parameters(details),
-        _training(details, is_rounded),
+        _training(details, rounded),
         _repeat(details),
         _errors(problem, details),
         _limits(problem, details),
@@ -89,7 +89,7 @@ def _parameters(details: dict[str, Any]) -> str:
     return f"## Parameters\n\n{Table(('name', 'symbol', 'unit', 'meaning', 'training range'), rows).markdown()}"
 
 
-def _training(details: dict[str, Any], is_rounded: bool) -> str:
+def _training(details: dict[str, Any], rounded: Sequence[str]) -> str:
     total_last = sorted(details["seconds"].items(), key=lambda part: part[0] == "total")
     seconds = {name: value for name, value in total_last if value}
     polish = "with" if details["polish"] else "without"
@@ -104,8 +104,9 @@ def _training(details: dict[str, Any], is_rounded: bool) -> str:
             " Fields are rescaled to rms 1 and back, and the parameters with them, which this equation allows: how "
             "large a state is makes no difference by itself."
         )
-    if is_rounded:
-        text += " Weights of field and decoder are stored rounded to bfloat16, as the products of training saw them."
+    if rounded:
+        told = " and ".join(rounded)
+        text += f" Weights of {told} are stored rounded to bfloat16, as the products of training saw them."
     if seconds:
         table = Table(tuple(seconds), [tuple(f"{value:.1f}" for value in seconds.values())])
         text += f"\n\nSeconds of each part:\n\n{table.markdown()}"

@@ -46,19 +46,24 @@ def record_errors(surrogate: Surrogate, folder: str | os.PathLike[str], errors: 
 
 def write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None:
     """config.json from its content `plain`, and the card; config.json last."""
-    write_text(root / CARD_NAME, card_text(surrogate.problem, plain, _is_rounded(surrogate)))
+    write_text(root / CARD_NAME, card_text(surrogate.problem, plain, rounded_parts(surrogate)))
     write_json(root / CONFIG_NAME, plain)
 
 
-def _is_rounded(surrogate: Surrogate) -> bool:
-    """Whether the layers that are computed in bfloat16 hold values of it."""
-    parts = [part for part in (surrogate.field, surrogate.startup, surrogate.decoder) if part is not None]
-    layers = [layer for part in parts for layer in rounded_layers(part).values()]
+def rounded_parts(surrogate: Surrogate) -> tuple[str, ...]:
+    """Of field and decoder, those whose layers hold values of bfloat16; a CPU trains the decoder in float32."""
+    field = [part for part in (surrogate.field, surrogate.startup) if part is not None]
+    parts = {"field": field, "decoder": [surrogate.decoder]}
+    return tuple(name for name, modules in parts.items() if all(map(_is_rounded, modules)))
+
+
+def _is_rounded(part: nn.Module) -> bool:
+    layers = rounded_layers(part).values()
     return all(torch.equal(p, p.bfloat16().to(p.dtype)) for layer in layers for p in layer.parameters())
 
 
 def rounded_layers(part: nn.Module) -> dict[str, nn.Module]:
-    """The layers that training in bfloat16 computes in it: not read-outs, nor what reads the equation's parameters."""
+    """The layers that training on a GPU computes in bfloat16: not read-outs, nor what reads the equation's parameters."""
     found, exact = dict(part.named_modules()), set[int]()
     for name, module in found.items():
         if isinstance(module, ReadOut) or name.rpartition(".")[2] == "condition":

@@ -91,7 +91,13 @@ class Decoder(nn.Module):
             init_weights(self)
 
     def forward(self, q: Tensor) -> Tensor:
-        """q (...,N,D) -> normalised fields (...,C,*grid)."""
+        """q (...,N,D) -> normalised fields (...,C,*grid); in float32 on a CPU, where such convolutions are faster."""
+        if q.device.type != "cpu":
+            return self._decode(q)
+        with without_autocast(q.device):
+            return self._decode(q.float())
+
+    def _decode(self, q: Tensor) -> Tensor:
         patches = self.patches
         if tuple(q.shape[-2:]) != (patches.n_tokens, self.width):
             raise DataError(f"The decoder expects (..., {patches.n_tokens}, {self.width}); got {tuple(q.shape)}.")

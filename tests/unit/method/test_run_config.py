@@ -43,7 +43,7 @@ def test_shipped_models_are_repeated_by_the_command_on_their_cards(name: str) ->
     assert " ".join(card.split("```bash\n")[1].replace(" \\\n", " ").split()).startswith(" ".join(words))
     system = build_system(details["system"], details["size"], details["training"]["switches"])
     block = card.split("## How to repeat it")[1].split("## Errors")[0]
-    assert f"## How to repeat it{block}## Errors" in card_text(system.problem, details, is_rounded=True)
+    assert f"## How to repeat it{block}## Errors" in card_text(system.problem, details, rounded=("field", "decoder"))
 
 
 def test_shipped_models_hold_fields_of_former_versions() -> None:

@@ -86,7 +86,8 @@ def test_cards_know_what_is_rounded(kind: type, system: str, variant: str) -> No
     assert layers
     with torch.no_grad():
         batch = stage.batch(0, 10)
-    assert seen(net, mixed(stage, batch)) == layers
+    on_cpu = {name for name in layers if not name.startswith("decoder.")}  # which decodes in float32
+    assert seen(net, mixed(stage, batch)) == on_cpu
 
 
 @pytest.mark.parametrize(
