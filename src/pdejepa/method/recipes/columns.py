@@ -283,7 +283,7 @@ class LaptopColumn:
     widths: tuple[int, ...] = (96, 64, 48, 32)
     scales: tuple[int, ...] = (2, 2, 2)
     style: str = "residual"
-    steps: tuple[int, int, int, int, int] = (60, 4, 2400, 2600, 2100)
+    steps: tuple[int, int, int, int, int] = (60, 4, 4000, 4000, 4400)
     unroll: int = 2
     n_train: int = 0  # 0: as many as the size laptop has
     rolled: float = 1 / 3
@@ -293,7 +293,7 @@ class LaptopColumn:
     amplitude: str = "as_is"
 
 
-LONG = (60, 4, 2000, 2400, 1200)  # steps of lines whose trajectories have 25 frames, not 14
+LONG = (60, 4, 3000, 3500, 1400)  # steps of lines whose trajectories have 25 frames, not 14
 
 # Of a total in seconds: more than half for whole rollouts, which are what is judged.
 LAPTOP_SHARES = {"pretrain": 0.04, "align": 0.01, "dynamics": 0.3, "decode": 0.1, "polish": 0.55}

@@ -16,5 +16,5 @@ PAPER = PaperColumn(
     widths=(192, 128, 64),
 )
 FAST = FastColumn()
-LAPTOP = replace(PLANE, steps=(40, 4, 1600, 1500, 500), n_train=2000)
+LAPTOP = replace(PLANE, steps=(40, 4, 2400, 2500, 1000), n_train=2000)
 TINY = replace(FLAT, size="small")
