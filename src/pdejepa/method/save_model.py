@@ -63,7 +63,7 @@ def _is_rounded(part: nn.Module) -> bool:
 
 
 def rounded_layers(part: nn.Module) -> dict[str, nn.Module]:
-    """The layers that training on a GPU computes in bfloat16: not read-outs, nor what reads the equation's parameters."""
+    """The layers that training on a GPU computes in bfloat16: not read-outs, nor what reads parameters of the PDE."""
     found, exact = dict(part.named_modules()), set[int]()
     for name, module in found.items():
         if isinstance(module, ReadOut) or name.rpartition(".")[2] == "condition":
