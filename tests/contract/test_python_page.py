@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,5 +26,8 @@ def test_the_code_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         exec(compile(block, str(PAGE), "exec"), names)
     assert names["errors"]["test"].n == 20
     assert {"test", "ood"} == set(names["errors"])
-    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("forecast.png", "both.png", "both.gif"))
+    pictures = ("forecast.png", "both.png", "both.gif")
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in pictures)
+    with np.load(tmp_path / "forecast.npz") as kept:
+        assert kept["fields"].shape == tuple(names["out"].fields.shape)
     assert bool(torch.isfinite(names["slope"]).all())

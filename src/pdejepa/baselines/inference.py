@@ -58,6 +58,7 @@ def forecast(
     fields = (new * std + mean).masked_fill(is_gone.reshape(*is_gone.shape, *[1] * (new.ndim - 2)), torch.nan)
     problem, total = solver.task.problem, seen.shape[1] + n
     return Forecast(
+        problem=problem,
         fields=torch.cat((seen, fields.to(seen.device)), 1),
         times=problem.times[0] + problem.frame_gap * torch.arange(total, dtype=torch.float64),
         xi=given.get("xi"),
@@ -86,9 +87,7 @@ def encode(solver: Baseline, u: Any) -> Tensor:
         return solver.encode((values - mean) / std)
 
 
-def _told(
-    solver: Baseline, given: dict[str, Tensor], mean: Tensor, std: Tensor
-) -> tuple[dict[str, Tensor], Tensor]:
+def _told(solver: Baseline, given: dict[str, Tensor], mean: Tensor, std: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """What the solver is told, fields standardised; and which rows (B,) are lost because it is not finite.
 
     Those rows are told the mean of train instead, because some solvers make numbers of anything, or fail for all rows.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import zipfile
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,25 @@ def as_tensor(values: Any) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(kind) from None
+
+
+def read_array(path: Path) -> np.ndarray:
+    """The array in FILE.npy, or the only one in FILE.npz; pickles are refused."""
+    how = "Write it with numpy.save(FILE, array)."
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            if len(found.files) == 1:
+                return found[found.files[0]]
+            names = ", ".join(found.files)[:200]
+    except OSError as error:
+        told = error.strerror or "no array in the format of NumPy"
+        raise DataError(f"{path} cannot be read: {told}. {how}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        raise DataError(f"{path} holds no array of numbers in the format of NumPy. {how}") from None
+    raise DataError(f"{path} holds several arrays ({names}); expected one. {how}")
 
 
 def as_count(value: Any) -> int | None:

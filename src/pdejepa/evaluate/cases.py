@@ -24,7 +24,6 @@ from torch import Tensor
 from pdejepa.core.errors import DataError, UsageError
 from pdejepa.data.well.inspector import refuse_unreadable
 from pdejepa.data.well.reader import Dataset
-from pdejepa.draw.trajectory import Trajectory
 from pdejepa.evaluate import metrics
 from pdejepa.forecast.forecaster import Forecast
 from pdejepa.systems import System
@@ -84,19 +83,18 @@ class Case:
             )
         return Truth(self.stored[:n], 0.0)
 
-    def trajectory(self, fields: Tensor, times: Tensor, n_observed: int = 0) -> Trajectory:
-        """Frames (T,C,*grid) of this case in the form that is drawn; of a forecast, n_observed of them were given."""
-        return Trajectory(
-            fields=fields.float().cpu().numpy(),
-            xi={name: float(values[0]) for name, values in self.system.named(self.xi).items()},
-            times=times.numpy(),
-            axes={name: axis.numpy() for name, axis in self.system.axes.items()},
-            field_names=self.system.fields,
-            split=self.split,
-            index=self.index,
-            system_name=self.system.name,
-            n_observed=n_observed,
+
+def solved_from(system: System, observed: Tensor, xi: Tensor | None, times: Tensor) -> Truth:
+    """The solver's frames at `times`, started from the one frame (1,1,C,*grid) that a forecast began with."""
+    if xi is None or observed.shape[1] != 1 or system.structure.time_order != 1 or observed.shape[2] != system.n_state:
+        raise DataError(
+            f"There is no truth to compare with: the solver of {system.name} needs a state and its parameters, and "
+            "the observed frames are none. Leave out --compare."
         )
+    began = time.perf_counter()
+    solved = system.solve(observed[:, 0].cpu(), xi[:1], times=times, t0=float(times[0]))
+    fields = solved.as_subclass(Tensor)[0].float()
+    return Truth(fields, time.perf_counter() - began, solved.outcome[0].label)
 
 
 @dataclass(frozen=True)

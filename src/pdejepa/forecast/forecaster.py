@@ -141,6 +141,7 @@ class Forecaster:
         n_observed = u.shape[1]
         total = n_observed + n_new
         return Forecast(
+            problem=self.problem,
             fields=torch.cat((u, decoded[:, n_observed:]), 1),
             times=start + self.surrogate.conditioner.frame_gap * torch.arange(total, dtype=torch.float64),
             xi=rows.clone(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -15,6 +15,10 @@ from torch import Tensor
 from pdejepa.core.errors import DataError
 from pdejepa.forecast.support import Support
 from pdejepa.systems.problem import Problem
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
 
 State = dict[str, Tensor]  # per row: (B, ...)
 Need = Literal["xi", "support", "environment"]
@@ -86,6 +90,7 @@ class Forecast:
     solvers without such a thing.  adapt_seconds: the part of `seconds` that went into learning about the environments.
     """
 
+    problem: Problem
     fields: Tensor  # (B,H+n,C,*grid) float32
     times: Tensor  # (H+n,) float64
     xi: Tensor | None  # (B,P) float64
@@ -123,6 +128,35 @@ class Forecast:
     @property
     def is_stable(self) -> bool:
         return all(outcome.label == "ok" for outcome in self.outcome)
+
+    # ---- files and pictures; see `pdejepa.forecast.output` --------------------------------------------------------
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write FILE.npz: fields, times, coordinates and parameters, for `numpy.load`."""
+        from pdejepa.forecast import output
+
+        output.save(self, path)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """One variable per field with axes (row, time, *space) and their coordinates."""
+        from pdejepa.forecast import output
+
+        return output.to_xarray(self)
+
+    def plot(
+        self, path: str | os.PathLike[str] | None = None, *, row: int = 0, truth: Any = None, title: str | None = None
+    ) -> Figure:
+        """A picture of one row, beside `truth` (B,T,C,*grid) if it is given; written to `path` (png, pdf, svg...)."""
+        from pdejepa.forecast import output
+
+        return output.plot(self, path, row, truth, title)
+
+    def animate(
+        self, path: str | os.PathLike[str], *, row: int = 0, truth: Any = None, title: str | None = None
+    ) -> None:
+        """The same as a film, gif or webp."""
+        from pdejepa.forecast import output
+
+        output.animate(self, path, row, truth, title)
 
 
 @runtime_checkable

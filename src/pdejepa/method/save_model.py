@@ -52,8 +52,8 @@ def write_words(root: Path, surrogate: Surrogate, plain: dict[str, Any]) -> None
 
 def rounded_parts(surrogate: Surrogate) -> tuple[str, ...]:
     """Of field and decoder, those whose layers hold values of bfloat16; a CPU trains the decoder in float32."""
-    field = [part for part in (surrogate.field, surrogate.startup) if part is not None]
-    parts = {"field": field, "decoder": [surrogate.decoder]}
+    field: list[nn.Module] = [part for part in (surrogate.field, surrogate.startup) if part is not None]
+    parts: dict[str, list[nn.Module]] = {"field": field, "decoder": [surrogate.decoder]}
     return tuple(name for name, modules in parts.items() if all(map(_is_rounded, modules)))
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from PIL import Image
@@ -64,6 +65,82 @@ def test_forecast_of_changed_physics(tmp_path: Path, capsys: Printed) -> None:
         assert image.n_frames == 31
 
 
+def test_forecast_of_a_state_in_a_file(heat: Path, tmp_path: Path, capsys: Printed) -> None:
+    """Like the same state by number; beside the solver, and kept as arrays."""
+    case = find_case("test:3", systems.get("heat"), {})
+    named = {name: float(values[0]) for name, values in case.system.named(case.xi).items()}
+    numpy.save(tmp_path / "u0.npy", case.observed(1)[0, 0].numpy())
+    numpy.savez(tmp_path / "u0.npz", case.observed(1)[0, 0, 0].numpy())
+    sets = [word for name, value in named.items() for word in ("--set", f"{name}={value!r}")]
+    told, kept = [], []
+    for number, source in enumerate((["--from", "test:3"], ["--u0", "u0.npy", *sets], ["--u0", "u0.npz", *sets])):
+        files = [str(tmp_path / f"{number}{suffix}") for suffix in (".npz", ".png")]
+        source = [str(tmp_path / word) if word.startswith("u0.") else word for word in source]
+        assert main(["forecast", str(heat), *source, "--compare", "--out", files[0], "--out", files[1]]) == 0
+        out = capsys.readouterr().out
+        assert f"Saved to {files[0]}\nDrawn to {files[1]}\n" in out
+        told.append(out.split("Relative L2 error ")[1].split(";")[0])
+        with numpy.load(files[0]) as found:
+            kept.append(found["fields"])
+    assert told[0] == told[1] == told[2]
+    assert (kept[0] == kept[1]).all()
+    assert (kept[0] == kept[2]).all()
+
+
+def test_forecast_of_several_states_in_a_file(heat: Path, tmp_path: Path, capsys: Printed) -> None:
+    u0 = torch.cat([find_case(f"test:{index}", systems.get("heat"), {}).observed(1)[:, 0] for index in (0, 1)])
+    numpy.save(tmp_path / "u0.npy", u0.numpy())
+    sets = ["--set", "diffusivity=1", *forcing_of_heat()]
+    assert main(["forecast", str(heat), "--u0", str(tmp_path / "u0.npy"), *sets, "--out", str(tmp_path / "f.npz")]) == 0
+    assert "24 new frames of 2 states" in capsys.readouterr().out
+    with numpy.load(tmp_path / "f.npz") as found:
+        assert found["fields"].shape == (2, 25, 1, 256)
+
+
+def forcing_of_heat() -> list[str]:
+    names = [p.name for p in systems.get("heat").parameters if p.name != "diffusivity" and p.default is None]
+    return [word for name in names for word in ("--set", f"{name}=1")]
+
+
+def test_a_wave_in_a_file_has_no_truth(tmp_path: Path, capsys: Printed) -> None:
+    tiny.saved("wave_b", tmp_path / "m")
+    case = find_case("test:0", systems.get("wave_b"), {})
+    numpy.save(tmp_path / "u0.npy", case.observed(1)[0].numpy())
+    sets = [w for name, v in case.system.named(case.xi).items() for w in ("--set", f"{name}={float(v[0])}")]
+    assert main(["forecast", str(tmp_path / "m"), "--u0", str(tmp_path / "u0.npy"), *sets, "--compare"]) == 3
+    assert "needs a state and its parameters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (b"", 3, "holds no array of numbers"),
+        (b"not an array", 3, "holds no array of numbers"),
+        (None, 3, "cannot be read: No such file"),
+        (numpy.zeros((3, 7), dtype=numpy.float32), 3, "expects the observed state as (1, 256)"),
+        (numpy.array([{"a": 1}], dtype=object), 3, "holds no array of numbers"),
+        (numpy.full(256, numpy.nan), 3, "NaN"),
+        (numpy.ones(256), 2, "heat needs diffusivity"),
+    ],
+)
+def test_mistakes_in_a_file_of_states(
+    heat: Path, tmp_path: Path, content: bytes | numpy.ndarray | None, code: int, words: str, capsys: Printed
+) -> None:
+    path = tmp_path / "u0.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        numpy.save(path, content, allow_pickle=True)
+    assert main(["forecast", str(heat), "--u0", str(path), "--out", str(tmp_path / "f.npz")]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_several_arrays_are_too_many(heat: Path, tmp_path: Path, capsys: Printed) -> None:
+    numpy.savez(tmp_path / "u0.npz", first=numpy.ones(256), second=numpy.ones(256))
+    assert main(["forecast", str(heat), "--u0", str(tmp_path / "u0.npz")]) == 3
+    assert "holds several arrays (first, second); expected one" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["wave_b", "gray_scott"])
 def test_forecast_of_other_systems(name: str, tmp_path: Path, capsys: Printed) -> None:
     tiny.saved(name, tmp_path / "m")
@@ -107,7 +184,7 @@ def test_an_unstable_forecast_is_kept_and_told(tmp_path: Path, capsys: Printed) 
         (["--from", "nowhere:test:0"], 3, "holds no data set"),
         (["--frames", "0"], 2, "n_frames counts new frames"),
         (["--device", "gpu"], 2, "Unknown device"),
-        (["--out", "f.bmp"], 2, "Pictures are written as"),
+        (["--out", "f.bmp"], 2, "Pictures and arrays are written as"),
         (["--animate", "f.mp4"], 2, "Animations are written as .gif, .webp; got 'f.mp4'. Give --animate such a name."),
         (["--out", "d.png"], 2, "--out must name a file; d.png is a folder."),
         (["--out", "d.png/file/f.png"], 2, "--out needs a folder where d.png/file is a file; choose another name."),

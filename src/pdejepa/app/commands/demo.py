@@ -197,14 +197,13 @@ def _next(forecaster: Forecaster, name: str) -> list[str]:
 
 def _draw(shown: list[Shown], out: Path) -> tuple[Path, Path]:
     from pdejepa.draw.stack import animate_comparisons, draw_comparisons
+    from pdejepa.forecast.output import trajectory
 
     pairs: list[Any] = []
     for one, where in zip(shown, ("inside", "outside"), strict=True):
-        case, times = one.scene.case, one.result.times
+        case = one.scene.case
         title = f"{case.system.title}, {case.split} {case.index}, {where} the training range"
-        true = case.trajectory(one.truth.fields, times)
-        guess = case.trajectory(one.result.fields[0], times, one.result.n_observed)
-        pairs.append((true, guess, title))
+        pairs.append((trajectory(one.result, 0, one.truth.fields), trajectory(one.result, 0), title))
     picture, film = out / "demo.png", out / "demo.gif"
     draw_comparisons(pairs, picture)
     animate_comparisons(pairs, film)

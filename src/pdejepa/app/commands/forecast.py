@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +13,8 @@ from pdejepa.app.commands.output_paths import check_file, check_folder
 from pdejepa.core.errors import NumericalError, UsageError
 
 if TYPE_CHECKING:
-    from pdejepa.evaluate.cases import Case, Truth
-    from pdejepa.forecast.interface import Forecast
+    from pdejepa.evaluate.cases import Truth
+    from pdejepa.forecast.interface import Forecast, Outcome
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +29,10 @@ def forecast(
     source: Annotated[
         str, typer.Option("--from", metavar="[DIR:]SPLIT:INDEX", help="Whose first frame to start from.")
     ] = "test:0",
+    u0: Annotated[
+        Path | None,
+        typer.Option("--u0", metavar="FILE", help="Your own state instead, npy or npz; parameters by --set."),
+    ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated.")
     ] = None,
@@ -34,7 +40,8 @@ def forecast(
         int | None, typer.Option("--frames", help="New frames; as many as the training data have if not given.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Picture: png, pdf, svg, jpg or webp.")
+        list[Path] | None,
+        typer.Option("--out", metavar="FILE", help="Picture (png, pdf, svg...) or arrays (npz); may be repeated."),
     ] = None,
     animate: Annotated[Path | None, typer.Option("--animate", metavar="FILE", help="Animation: gif or webp.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Solve the equation too, and show the error.")] = False,
@@ -44,33 +51,68 @@ def forecast(
 
     A model knows initial states like those it was trained on; the command says where it does not see a state as it is.
     Without --out and --animate the picture is written to SYSTEM_SPLIT_INDEX_forecast.png in the present folder.
-    Ends with 5 if the forecast became unstable; what is sound of it is drawn all the same.
+    A state of your own: pdejepa forecast combined --u0 u0.npy --set advection=1 --set diffusivity=0.1 --set
+    dispersion=0 --out f.npz; u0.npy holds one state (256,), or several, of which the first is drawn.
+    Ends with 5 if the forecast became unstable; what is sound of it is kept all the same.
     """
     from pdejepa import load
-    from pdejepa.draw import animation, pictures
-    from pdejepa.evaluate.cases import find_case
+    from pdejepa.draw import animation
 
-    values = _parse_changes(changes or [])
-    check_file("--out", out, "Pictures", pictures.FORMATS)
+    values, files = _parse_changes(changes or []), list(out or [])
+    for path in files:
+        check_file("--out", path, "Pictures and arrays", _kinds())
     check_file("--animate", animate, "Animations", animation.FORMATS)
-    if out is None and animate is None:
+    if not files and animate is None:
         check_folder("--out", Path())
     solver = load(model, device)
+    asked = _from_array(solver, u0, values, frames) if u0 else _from_case(solver, source, values, frames)
+    result = asked.result
+    typer.echo(_headline(asked.title, result))
+    for sentence in result.support.sentences:
+        typer.echo(sentence)
+    truth = asked.truth() if compare else None
+    if truth is not None:
+        typer.echo(_comparison(result, truth))
+    if not files and animate is None:
+        files = [Path(f"{asked.name}_forecast.png")]
+    _write(asked, truth, files, animate)
+    if not result.is_stable:
+        raise NumericalError(f"The forecast is {_first_unstable(result).sentence}. The frames before were kept.")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A forecast, what it is called in words and in file names, and how to find the truth of its first row."""
+
+    result: Forecast
+    title: str
+    name: str
+    truth: Callable[[], Truth]
+
+
+def _from_case(solver: Any, source: str, values: dict[str, float], frames: int | None) -> _Asked:
+    """The trajectory that --from names."""
+    from pdejepa.evaluate.cases import find_case
+
     case = find_case(source, solver.system, values, solver.device)
     support = {"support": case.sibling()} if "support" in solver.card.reads else {}
     result = solver.forecast(case.observed(solver.card.history), case.xi, n_frames=frames, **support)
-    typer.echo(_headline(case, result))
-    for sentence in result.support.sentences:
-        typer.echo(sentence)
-    truth = case.truth(result.times) if compare else None
-    if truth is not None:
-        typer.echo(_comparison(result, truth))
-    if out is None and animate is None:
-        out = Path(f"{case.system.name}_{case.split}_{case.index}_forecast.png")
-    _draw(case, result, truth, out, animate)
-    typer.echo(f"Drawn to {' and '.join(str(path) for path in (out, animate) if path is not None)}")
-    if not result.is_stable:
-        raise NumericalError(f"The forecast is {result.outcome[0].sentence}. The frames before were kept.")
+    title, name = f"{case.system.title}, {case.split} {case.index}", f"{case.system.name}_{case.split}_{case.index}"
+    return _Asked(result, title, name, lambda: case.truth(result.times))
+
+
+def _from_array(solver: Any, path: Path, values: dict[str, float], frames: int | None) -> _Asked:
+    """The state in a file, under the parameters that --set names."""
+    from pdejepa.core.arrays import read_array
+    from pdejepa.evaluate.cases import solved_from
+
+    if "support" in solver.card.reads:
+        raise UsageError(f"{solver.card.title} learns from another trajectory as well; --u0 gives it none. Use --from.")
+    u0, problem = read_array(path), solver.problem
+    result = solver.forecast(u0, values, n_frames=frames)
+    observed = result.fields[:1, : result.n_observed]
+    title, name = f"{problem.title or problem.name}, {path.name}", f"{problem.name}_{path.stem}"
+    return _Asked(result, title, name, lambda: solved_from(solver.system, observed, result.xi, result.times))
 
 
 def _parse_changes(texts: list[str]) -> dict[str, float]:
@@ -86,12 +128,17 @@ def _parse_changes(texts: list[str]) -> dict[str, float]:
     return values
 
 
-def _headline(case: Case, result: Forecast) -> str:
-    n_new = result.new.shape[1]
+def _headline(title: str, result: Forecast) -> str:
+    n_rows, n_new = result.new.shape[:2]
+    rows = f" of {n_rows} states" if n_rows > 1 else ""
     return (
-        f"{case.system.title}, {case.split} {case.index}: {n_new} new frames up to t = {float(result.times[-1]):.6g}, "
+        f"{title}: {n_new} new frames{rows} up to t = {float(result.times[-1]):.6g}, "
         f"forecast in {result.seconds:.2f} s."
     )
+
+
+def _first_unstable(result: Forecast) -> Outcome:
+    return next(outcome for outcome in result.outcome if outcome.label != "ok")
 
 
 def _comparison(result: Forecast, truth: Truth) -> str:
@@ -107,18 +154,28 @@ def _comparison(result: Forecast, truth: Truth) -> str:
     return text if truth.outcome == "ok" else f"{text} The solve was {truth.outcome}."
 
 
-def _draw(case: Case, result: Forecast, truth: Truth | None, out: Path | None, animate: Path | None) -> None:
-    from pdejepa.draw.pictures import animate_trajectory, draw_trajectory
-    from pdejepa.draw.truth_and_forecast import animate_comparison, draw_comparison
+def _kinds() -> list[str]:
+    """What --out may end with."""
+    from pdejepa.draw import pictures
+    from pdejepa.forecast import output
 
-    title = f"{case.system.title}, {case.split} {case.index}, forecast"
-    guess = case.trajectory(result.fields[0], result.times, result.n_observed)
-    true = case.trajectory(truth.fields, result.times) if truth is not None else None
-    if out is not None and true is not None:
-        draw_comparison(true, guess, out, title)
-    elif out is not None:
-        draw_trajectory(guess, out, title)
-    if animate is not None and true is not None:
-        animate_comparison(true, guess, animate, title)
-    elif animate is not None:
-        animate_trajectory(guess, animate, title)
+    return [*pictures.FORMATS, output.SUFFIX]
+
+
+def _write(asked: _Asked, truth: Truth | None, files: list[Path], film: Path | None) -> None:
+    from pdejepa.forecast import output
+
+    result, title = asked.result, f"{asked.title}, forecast"
+    true = truth.fields if truth is not None else None
+    arrays = [path for path in files if path.suffix.lower() == output.SUFFIX]
+    pictures = [path for path in files if path not in arrays]
+    for path in arrays:
+        result.save(path)
+    for path in pictures:
+        result.plot(path, truth=true, title=title)
+    if film is not None:
+        result.animate(film, truth=true, title=title)
+    drawn = [*pictures, *([film] if film is not None else [])]
+    for verb, paths in (("Saved", arrays), ("Drawn", drawn)):
+        if paths:
+            typer.echo(f"{verb} to {' and '.join(map(str, paths))}")

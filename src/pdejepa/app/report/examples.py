@@ -14,7 +14,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pdejepa.core.text import percent
-from pdejepa.draw.truth_and_forecast import compare
 from pdejepa.evaluate.cases import Case, find_case, forecast_errors
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.forecast.support import judge
@@ -62,9 +61,7 @@ def _example(forecaster: Forecaster, case: Case) -> Example:
     truth = case.truth(system.times)
     fields = truth.fields[None]  # (1,T,C,*grid)
     result = forecaster.forecast(fields[:, :n_observed], case.xi.cpu())
-    true = case.trajectory(truth.fields, result.times)
-    guess = case.trajectory(result.fields[0], result.times, result.n_observed)
-    figure = compare(true, guess, f"{system.title}, {case.split} {case.index}")
+    figure = result.plot(truth=truth.fields, title=f"{system.title}, {case.split} {case.index}")
     errors = forecast_errors(result, truth)
     told = [
         f"Relative error {percent(errors.forecast)}; repeating the first frame {percent(errors.repeat)}.",

@@ -9,6 +9,7 @@ from pdejepa.app.report.content import Plain, RunContent, dig, number
 from pdejepa.app.report.markup import Html, details, note, paragraph, section, table, tag
 from pdejepa.core import yaml_subset
 from pdejepa.core.tables import Code, Table
+from pdejepa.method.recipes import RECIPES
 from pdejepa.training.settings import MEASURED
 
 MAX_CONFIG = 60_000  # letters of the configuration that are shown
@@ -24,7 +25,7 @@ def command(content: RunContent) -> str:
             if number(dig(train, name, "training", "budget", unit)) and plan:
                 budget = f"{name}.training.budget"
                 parts += [f"{budget}.{unit}=0", f"{budget}.steps={plan}"]
-    if train.get("recipe") in ("paper", "fast", "tiny"):
+    if train.get("recipe") in RECIPES:
         parts += ["--recipe", str(train["recipe"])]
     return " ".join(shlex.quote(part) for part in (*parts, "--config", "run.yaml", "--out", "RUN"))
 

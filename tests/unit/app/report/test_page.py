@@ -17,6 +17,7 @@ from pdejepa.app.report.page import NAVIGATION, report, write_report
 from pdejepa.app.report.reproduce import command as repeating
 from pdejepa.core.config import load_config, to_yaml
 from pdejepa.core.errors import UsageError
+from pdejepa.method.recipes import RECIPES
 from pdejepa.method.run_config import RunConfig
 from tests.unit.app.report import folder
 from tests.unit.forecast import tiny
@@ -152,6 +153,12 @@ def test_endless_text_is_cut(tmp_path: Path) -> None:
     root = folder.write_run(tmp_path / "run", recipe="&" * 100_000, data="&" * 100_000)
     folder.write(root / "results" / "r.json", {"errors": {f"{i:0500}": folder.errors() for i in range(200)}})
     assert len(report(read_run(root))) < 500_000
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_command_names_the_recipe(recipe: str, tmp_path: Path) -> None:
+    content = read_run(folder.write_run(tmp_path / "run", recipe=recipe))
+    assert repeating(content) == f"pdejepa train advection --recipe {recipe} --config run.yaml --out RUN"
 
 
 def test_the_page_has_colours_for_the_dark() -> None:

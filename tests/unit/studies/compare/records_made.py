@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pdejepa import systems
 from pdejepa.evaluate.record import parse
 from pdejepa.forecast.interface import Forecast, Outcome
 from pdejepa.forecast.support import Support
@@ -48,6 +49,7 @@ def answer(
     """A forecast of fields (B,T,C,*grid); rows of `first_bad` became unstable at that frame."""
     bad, T = first_bad or {}, fields.shape[1]
     return Forecast(
+        problem=systems.get("combined").problem,
         fields=fields,
         times=torch.arange(T, dtype=torch.float64),
         xi=None,
