@@ -125,6 +125,6 @@ STUDIES = (
         (1e-4, 1e-3, 5e-3, 2e-2),
         plate_error,
         Exact(1e-8),
-        Mutant("no cosh/sinh branch", mutants.swap(wave_2d, "_damped_waves", mutants.waves_without_sinh)),
+        Mutant("no cosh/sinh branch", mutants.swap(wave_2d, "damped_waves", mutants.waves_without_sinh)),
     ),
 )

@@ -14,6 +14,7 @@ class FieldConfig:
 
     forcing: what the field is told of a known forcing: its values, or (constant ones only) the numbers that describe
     it, each as one more coefficient r with a response of its own.
+    integrator: exact is for linear waves only, whose field then is linear as well (`models.waves`).
     """
 
     width: int = 384
@@ -27,7 +28,7 @@ class FieldConfig:
     forcing: Literal["field", "scalar"] = "field"
     forcing_layers: int = 2
     startup_depth: int = 2
-    integrator: Literal["euler", "rk2", "rk4", "rk8"] = "rk4"
+    integrator: Literal["euler", "rk2", "rk4", "rk8", "exact"] = "rk4"
     n_substeps: int = 4
     time_unit: Literal["frame", "physical"] = "frame"
     coordinate: Literal["linear", "log"] = "linear"

@@ -31,6 +31,7 @@ from pdejepa.models.jepa_predictor import JepaPredictorConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.projector import Projector, ProjectorConfig
 from pdejepa.models.vector_field import ConditionalField, SecondOrder, StructuredField
+from pdejepa.models.waves import LinearWaves, wave_terms
 from pdejepa.systems.problem import Problem
 
 Variant = Literal["physics", "geo", "vanilla", "direct"]
@@ -94,6 +95,8 @@ class Surrogate(nn.Module):
         self.conditioner = Conditioner(self.problem, statistics, self.patches, self.config.field)
         if self.is_second_order:
             self.field.velocity_scale = statistics.velocity_scale  # type: ignore[assignment]
+        if isinstance(self.field, LinearWaves):
+            self.field.set_scales([statistics.coefficients[name][1] for name in wave_terms(self.problem)])
         width = self.config.encoder.width
         place = self.mean.device if hasattr(self, "mean") else None
         shape = (-1, *[1] * self.problem.ndim)
@@ -144,7 +147,7 @@ class Surrogate(nn.Module):
         the product of coefficient and step stays what the field was trained with.  A step of 0 changes nothing.
         """
         n = self.config.field.n_substeps
-        if self.variant != "physics":
+        if self.variant != "physics" or isinstance(self.field, LinearWaves):
             return None
         counts = (n * self.conditioner.strength(xi)).round().clamp(n, n * MAX_FINER)  # (B,)
         if bool((counts == n).all()):
@@ -179,6 +182,8 @@ class Surrogate(nn.Module):
             return state[:, None][:, :0]
         config = self.config.field
         field = lambda y, at: self.field(y, at, drive)  # noqa: E731
+        if isinstance(self.field, LinearWaves):
+            return self.field(state, drive.r, n_frames)
         if self.variant == "direct":
             return self._jumps(state, s, drive, n_frames)
         length = self.conditioner.frame_gap if config.time_unit == "physical" else 1.0
@@ -222,6 +227,10 @@ def _check(problem: Problem, config: ModelConfig, history: int) -> None:
 
 def _build_field(problem: Problem, config: ModelConfig, patches: PatchGrid, variant: Variant) -> nn.Module:
     structure, width = problem.structure, config.encoder.width
+    if config.field.integrator == "exact":
+        if variant != "physics":
+            raise ConfigError(f"field.integrator=exact solves the variant physics exactly; the variant is {variant}.")
+        return LinearWaves(config.field, patches, width, problem)
     n_forcing = 0 if structure.forcing == "none" else len(problem.fields) * patches.patch**problem.ndim
     state_width = 2 * width if structure.time_order == 2 else width
     scalars = scalar_forcing(problem, config.field)

@@ -163,6 +163,7 @@ class Structure:
     time_order: Literal[1, 2] = 1  # 2: one stored frame is not the whole state
     boundary_codes: tuple[str, ...] = ()  # names of the boundary one-hots, in the order of their terms
     scaling: dict[str, int] | None = None  # powers: s u solves the equation with s^power p if u does with p
+    wave: tuple[str, ...] = ()  # terms (c^2, k) of u_tt = c^2 L u - k u_t, stored as (u, u_t), L linear
 
 
 # ---- problem -----------------------------------------------------------------------------------------------------

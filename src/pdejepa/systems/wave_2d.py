@@ -25,6 +25,7 @@ from torch import Tensor
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.seeds import Draws
 from pdejepa.operators.differences import wall_matrix
+from pdejepa.solve.oscillators import damped_waves
 from pdejepa.systems.base import System
 from pdejepa.systems.broad import CENTRE, N_SHAPES, OTHER, PHASE, WIDTH, Kind, factor, heights, mixed, summed
 from pdejepa.systems.problem import Parameter, Structure, Term, Uniform, power
@@ -84,6 +85,7 @@ class Wave2D(System):
         ),
         has_shared=True,
         scaling={},  # linear
+        wave=("celerity", "damping"),
     )
     reference = Reference("SciPy DOP853 at rtol 1e-9 on the same matrix instead of its eigenbasis", 1e-5)
     chunk = (60, 1024)
@@ -155,7 +157,7 @@ class Wave2D(System):
         mu = c2 * (values[:, None] + values[None, :])  # (B,N,N)
         fields = u0.new_empty((len(u0), len(times), *u0.shape[1:]))
         for i, t in enumerate(times):
-            cosine, sine = _damped_waves(-mu - k**2 / 4, k / 2, t - t0)
+            cosine, sine = damped_waves(-mu - k**2 / 4, k / 2, t - t0)
             u, u_t = start[:, 0], start[:, 1]
             now = ((cosine + k / 2 * sine) * u + sine * u_t, mu * sine * u + (cosine - k / 2 * sine) * u_t)
             fields[:, i] = basis @ torch.stack(now, 1) @ basis.T
@@ -267,18 +269,6 @@ def _ode_row(matrix: np.ndarray, u0: np.ndarray, celerity: float, damping: float
     out = solved.y.T.reshape(len(times), *shape)
     out[:, 1] *= scale
     return torch.from_numpy(out)
-
-
-def _damped_waves(omega2: Tensor, half_damping: Tensor, t: float) -> tuple[Tensor, Tensor]:
-    """e^{-at} cos(Omega t) and e^{-at} sin(Omega t)/Omega for either sign of Omega^2; the limit t at Omega = 0."""
-    root = omega2.abs().sqrt()
-    safe = root.clamp(min=torch.finfo(root.dtype).tiny)
-    decay = torch.exp(-half_damping * t)
-    grow, fade = torch.exp((root - half_damping) * t), torch.exp(-(root + half_damping) * t)
-    overdamped = omega2 < 0
-    cosine = torch.where(overdamped, 0.5 * (grow + fade), decay * torch.cos(root * t))
-    sine = torch.where(overdamped, 0.5 * (grow - fade) / safe, decay * torch.sin(root * t) / safe)
-    return cosine, torch.where(root * t < 1e-6, decay * t, sine)
 
 
 @lru_cache(maxsize=8)
