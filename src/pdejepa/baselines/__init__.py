@@ -1,4 +1,6 @@
-"""Published solvers for parametric PDEs, behind one interface.  A new one is one file here and one name in `NAMES`.
+"""Published and classical solvers for parametric PDEs, behind one interface.
+
+A new one is one file here and one name in `NAMES`, or in `CLASSICAL` if it is fitted at once.
 
 One from elsewhere is registered by a call, `register(MySolver)`, or by an installed package:
 
@@ -39,6 +41,14 @@ NAMES = (
     "poseidon",
 )
 
+# Fitted at once, see `closed_form`; several may share a file.
+CLASSICAL = {
+    "opinf": "opinf:OperatorInference",
+    "opinf_stable": "opinf:StableOperatorInference",
+    "opinf_fine": "opinf:FineOperatorInference",
+    "opinf_stable_fine": "opinf:FineStableOperatorInference",
+}
+
 # With their sizes, as papers and public files call them.
 ALIASES = {"poseidon_t": "poseidon", "dpot_s": "dpot", "avit_b": "mpp", "mpp_avit_b": "mpp"}
 
@@ -46,7 +56,7 @@ GROUP = "pdejepa.solvers"  # of entry points
 
 _registered: dict[str, type[Baseline]] = {}
 
-__all__ = ["NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load", "names", "register"]
+__all__ = ["CLASSICAL", "NAMES", "Baseline", "Recipe", "check_name", "get", "known_as", "load", "names", "register"]
 
 
 def known_as(name: str) -> str:
@@ -55,7 +65,7 @@ def known_as(name: str) -> str:
     return ALIASES.get(key, key)
 
 
-def check_name(name: str, names: Sequence[str] = NAMES) -> None:
+def check_name(name: str, names: Sequence[str] = (*NAMES, *CLASSICAL)) -> None:
     """Refuse what is not the name of a solver."""
     if name not in names:
         raise ConfigError(f"There is no solver {name!r}{did_you_mean(name, names) or '.'} Solvers: {', '.join(names)}.")
@@ -64,12 +74,16 @@ def check_name(name: str, names: Sequence[str] = NAMES) -> None:
 def names() -> tuple[str, ...]:
     """The names of all solvers that are known here, ours first."""
     installed = [entry.name for entry in importlib.metadata.entry_points(group=GROUP)]
-    return tuple(dict.fromkeys((*NAMES, *_registered, *installed)))
+    return tuple(dict.fromkeys((*NAMES, *CLASSICAL, *_registered, *installed)))
 
 
 def get(name: str) -> type[Baseline]:
     """The class of the solver of that name."""
     key = known_as(name)
+    if key in CLASSICAL:
+        file, kind = CLASSICAL[key].split(":")
+        classical: type[Baseline] = getattr(importlib.import_module(f"pdejepa.baselines.{file}"), kind)
+        return classical
     if key not in NAMES:
         for entry in importlib.metadata.entry_points(group=GROUP, name=key):
             register(entry.load())
@@ -84,7 +98,7 @@ def register(solver: type[Baseline]) -> type[Baseline]:
     """Make a solver known by the name on its card; the same name again replaces the class, ours are not replaced."""
     if not (isinstance(solver, type) and issubclass(solver, Baseline)):
         raise ConfigError(f"register expects a class that derives from Baseline; got {solver!r}.")
-    if solver.card.name in NAMES:
+    if solver.card.name in (*NAMES, *CLASSICAL):
         raise ConfigError(f"There is a solver {solver.card.name!r} already. Choose another name for its card.")
     _registered[solver.card.name] = solver
     return solver

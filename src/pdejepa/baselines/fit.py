@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe
+from pdejepa.baselines.closed_form import ClosedForm, run_at_once
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver_settings import asked_for, remember
 from pdejepa.core.device import single_precision, tf32
@@ -180,10 +181,18 @@ def fit(
             is_recorded = part.name not in solver.card.unrecorded
             own = dataclasses.replace(context, upstream=dict(upstream), record=is_recorded, precision=precision)
             with tf32(device), single_precision():
-                report[part.name] = run_stage(stage, folder / part.name, own)
+                report[part.name] = _run(stage, folder / part.name, own)
             upstream[part.name] = report[part.name]["weights_sha256"]
         write_json(folder / SOLVER_NAME, {"asked": asked, "stages": report, "seconds": time.monotonic() - begun})
     return report
+
+
+def _run(stage: FitStage, folder: Path, context: Context) -> dict[str, Any]:
+    """Train a stage, or solve for what is fitted at once."""
+    solver, data = stage.solver, stage.pool.data
+    if isinstance(solver, ClosedForm):
+        return run_at_once(stage, lambda: solver.solve_for(data, context.say), folder, context)
+    return run_stage(stage, folder, context)
 
 
 def _check_pair(solver: Baseline, recipe: Recipe, pool: Pool) -> None:

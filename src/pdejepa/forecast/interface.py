@@ -50,6 +50,7 @@ class Card:
     has_encoder: bool = False
     package: str = ""  # one that only this solver needs, in an extra of its name
     unrecorded: tuple[str, ...] = ()  # stages whose steps cannot be recorded and replayed on a GPU
+    is_closed_form: bool = False  # fitted at once: no steps, no budget, no learning rate
 
     @property
     def reads(self) -> frozenset[str]:

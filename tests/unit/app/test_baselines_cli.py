@@ -12,9 +12,13 @@ Printed = pytest.CaptureFixture[str]
 
 def test_the_list_names_all_solvers(capsys: Printed) -> None:
     assert main(["baselines"]) == 0
-    head, *lines = capsys.readouterr().out.strip().splitlines()
+    trained, classical = capsys.readouterr().out.strip().split("\n\n")
+    head, *lines = trained.splitlines()
     assert head.split() == ["name", "title", "begins", "with", "needs", "adapts", "stages", "makes"]
     assert [line.split()[0] for line in lines] == list(baselines.NAMES)
+    title, head, *lines = classical.splitlines()
+    assert title == "Classical solvers, fitted at once:"
+    assert [line.split()[0] for line in lines] == list(baselines.CLASSICAL)
 
 
 def test_solvers_in_detail(capsys: Printed) -> None:

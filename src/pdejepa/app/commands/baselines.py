@@ -1,4 +1,4 @@
-"""`pdejepa baselines`: the published solvers that comparisons can use, with their cards."""
+"""`pdejepa baselines`: the published and classical solvers that comparisons can use, with their cards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 def baselines(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Solvers to describe in detail.")] = None,
 ) -> None:
-    """List the published solvers, or tell all about some of them."""
+    """List the published and classical solvers, or tell all about some of them."""
     from pdejepa import baselines as registry
 
     if not names:
@@ -29,17 +29,22 @@ def baselines(
 
 
 def _table() -> str:
+    """The solvers that are trained, then those that are fitted at once."""
     from pdejepa import baselines as registry
     from pdejepa.core.tables import Table
 
     head = ("name", "title", "begins with", "needs", "adapts", "stages", "makes")
-    lines = []
+    trained, classical = [], []
     for name in registry.names():
         card = registry.get(name).card
         needs = ", ".join(sorted(card.needs)) or "-"
-        stages = ", ".join(card.stages)
-        lines.append((name, card.title, _frames(card), needs, card.adapts, stages, _made(card)))
-    return Table(head, lines).text()
+        if card.is_closed_form:
+            classical.append((name, card.title, _frames(card), needs, card.package or "-"))
+        else:
+            stages = ", ".join(card.stages)
+            trained.append((name, card.title, _frames(card), needs, card.adapts, stages, _made(card)))
+    other = Table(("name", "title", "begins with", "needs", "package"), classical).text()
+    return f"{Table(head, trained).text()}\n\nClassical solvers, fitted at once:\n{other}"
 
 
 def _frames(card: Card) -> str:

@@ -80,7 +80,8 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecor
     for name in dict.fromkeys(waiting):
         card = card_of(name)
         if card.package and importlib.util.find_spec(card.package) is None:
-            say(f'{card.title} will be left out, unless you stop and say: pip install "pdejepa[{name}]"')
+            extra = "classical" if card.is_closed_form else name
+            say(f'{card.title} will be left out, unless you stop and say: pip install "pdejepa[{extra}]"')
     pool = _pool(plan, waiting, say) if waiting else None
     known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
     left = [place for place in places if place[2] not in known]
@@ -159,7 +160,8 @@ def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) ->
     plan, title = turn.plan, card_of(turn.solver).title
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
-    say(f"{title} ({number}), seed {turn.seed}: {long}{counted}")
+    what = "fitted at once, whatever the budget" if card_of(turn.solver).is_closed_form else f"{long}{counted}"
+    say(f"{title} ({number}), seed {turn.seed}: {what}")
     try:
         record = replace(_one(turn), file=str(path))
         write_json(path, to_plain(record))
@@ -239,6 +241,9 @@ def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, A
 
     Trials are done once.  A rate that survived its trial and not the training counts as failed: the next one is taken.
     """
+    if card_of(turn.solver).is_closed_form:  # nothing to try, and no budget to keep
+        entry = turn.entry()
+        return entry, entry.fit(turn.pool, turn.plan.budget, turn.folder, 1.0, keep="memory"), 1.0, []
     trials = trials_of(turn)
     while good := [one for one in trials if one["score"] is not None]:
         keep_trials(turn, trials)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from pdejepa.baselines import check_name, known_as
+from pdejepa.baselines import CLASSICAL, check_name, known_as
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.provenance import commit
@@ -39,11 +39,13 @@ class Comparison:
 
 
 def chosen(wanted: Sequence[str]) -> tuple[str, ...]:
-    """Solvers by name; `all` means every forecaster."""
+    """Solvers by name; `all` means every forecaster that is trained, `classical` all that are fitted at once."""
     known = names()
     if not wanted:
         raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(known)}.")
-    found = known if "all" in wanted else [known_as(name) for name in wanted]
+    groups = {"all": [name for name in known if name not in CLASSICAL], "classical": list(CLASSICAL)}
+    first = sorted(wanted, key=lambda word: word != "all")  # in the usual order, whatever else is named
+    found = [name for word in first for name in groups.get(word, [known_as(word)])]
     for name in found:
         check_name(name, known)
     return tuple(dict.fromkeys(found))
