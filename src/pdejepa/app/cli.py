@@ -33,6 +33,7 @@ COMMANDS: tuple[str, ...] = (
     "show",
     "train",
     "forecast",
+    "infer",
     "evaluate",
     "results",
     "ablate",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import torch
+from torch.autograd import forward_ad
 
 from pdejepa.core.errors import ConfigError, ParameterError, ResourceError, did_you_mean
 
@@ -203,6 +204,16 @@ def free_memory() -> None:
 def without_new_code(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Inside, compiled code is used where it fits, and nothing is compiled for shapes that come once or twice."""
     return STANCE.held(True) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def in_forward_mode() -> bool:
+    """Whether derivatives are being computed in forward mode, of which some fused kernels know nothing."""
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
+def may_fuse_attention() -> bool:
+    """Whether PyTorch's attention works here: in forward mode only without its fused kernel."""
+    return not in_forward_mode() or not torch.backends.cuda.flash_sdp_enabled()
 
 
 @contextlib.contextmanager

@@ -109,4 +109,5 @@ class Reconstruct(Decode):
         return Decoder(self.config.model.decoder, model.patches, width, len(model.problem.fields), padding)
 
     def _latents(self, split: str) -> Latents:
-        return Latents(self._fields(split), self.model.encode, storage(self.config.latents))
+        model = self.model
+        return Latents(self._fields(split), lambda u: model.lift(model.encode(u)), storage(self.config.latents))

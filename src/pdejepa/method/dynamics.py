@@ -90,7 +90,7 @@ class Dynamics(MethodStage):
         return {**batch, **self._tangents(rows, frame)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        states, frame = batch["states"], batch["frame"]
+        states, frame = self.model.lift(batch["states"]), batch["frame"]
         drive = self.model.drive(batch["xi"])
         q_hat = self.model.advance(states[:, 0], frame, drive, self.options.unroll)
         loss = loss_step(q_hat, states, batch.get("weight"))
@@ -151,6 +151,7 @@ class Dynamics(MethodStage):
             stop_if_asked()
             q = self.q["valid"].take(rows)
             rolled = self.model.rollout(q[:, :observed], self.drive("valid", rows), q.shape[1] - observed)
+            q = self.model.lift(q)
             sums[:2] += _squares(rolled[:, observed:], q[:, observed:])
             sums[2:] += self._step_squares(q, rows)
         errors = (sums[::2] / sums[1::2]).sqrt().tolist()

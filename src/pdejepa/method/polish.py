@@ -73,7 +73,8 @@ class Polish(MethodStage):
         loss = loss_dec(self.model.decode(q_hat), batch["u"])
         if not self.options.anchor_weight:
             return {"loss": loss}
-        fields, anchor = loss.detach(), loss_rollout(q_hat[:, self.observed :], q[:, self.observed :])
+        true = self.model.lift(q[:, self.observed :])
+        fields, anchor = loss.detach(), loss_rollout(q_hat[:, self.observed :], true)
         loss = loss + self.options.anchor_weight * anchor
         return {"loss": loss, "loss_fields": fields, "loss_anchor": anchor.detach()}
 
@@ -91,6 +92,7 @@ class Polish(MethodStage):
         """Like `Surrogate.rollout`, but rows may begin at different frames `start` (B,)."""
         if self.model.is_second_order and self.observed == 1:
             return self.model.rollout(q, drive, n_new)  # no forcing there: the time does not matter
+        q = self.model.lift(q)
         state = self.model.state(q[:, -2], q[:, -1]) if self.model.is_second_order else q[:, -1]
         s, frames = start + self.observed - 1, [q]
         if not self.options.recompute:

@@ -16,7 +16,7 @@ import os
 import torch
 from torch import Tensor, nn
 
-from pdejepa.core.device import without_autocast
+from pdejepa.core.device import may_fuse_attention, without_autocast
 from pdejepa.models.rope import rotate
 
 INIT_STD = 0.02
@@ -47,11 +47,17 @@ class Attention(nn.Module):
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """softmax(q k^T / sqrt(d)) v of (B,H,n,d) each.
 
-    On a CPU in bfloat16 the backward pass of PyTorch's fused attention takes up to 15 times as long as these products.
+    On a CPU in bfloat16 the backward pass of PyTorch's fused attention takes up to 15 times as long as these products;
+    and the fused kernel has no derivative in forward mode.
     """
     is_short = q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] <= SHORT
-    if not is_short:
+    if not is_short and may_fuse_attention():
         return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return attend_by_products(q, k, v, mask)
+
+
+def attend_by_products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The same without a fused kernel."""
     scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5  # (B,H,n,n)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)

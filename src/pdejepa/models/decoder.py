@@ -3,8 +3,9 @@
     residual   LayerNorm, Linear, residual blocks, then for each scale: upsample, residual blocks; conv3 to the channels
     plain      conv3 GELU, then for each scale: upsample, conv3 GELU; further conv3 GELU; conv3 to the channels
     patches    LayerNorm, Linear from a token to its patch, residual blocks on the full grid; conv3 to the channels
+    linear     Linear from a token to its patch, for latents that are linear in the fields
 
-Tokens are first scaled to mean 0 and variance 1 over D.  Residual block:
+Except in `linear`, tokens are first scaled to mean 0 and variance 1 over D.  Residual block:
 
     GELU( skip(x) + GroupNorm(conv3(GELU(GroupNorm(conv3(x))))) ),     skip = conv1 if the width changes
 
@@ -28,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pdejepa.core.device import without_autocast
+from pdejepa.core.device import in_forward_mode, without_autocast
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.models.blocks import init_weights
 from pdejepa.models.patches import PatchGrid
@@ -40,6 +41,7 @@ MAX_GROUPS = 8
 # Values of one map in 1-D.  Beyond them a convolution of 96 to 64 channels gave wrong values for the last images on an
 # H200 (float32, channels last, cuDNN 9.19 with torch 2.11).
 MAX_VALUES = 2**24
+WHOLE_PATCHES = ("patches", "linear")  # styles in which a token becomes its patch at once
 MAX_SCALE = 2  # the upsampling stencil doubles a grid; larger factors are several doublings
 
 
@@ -47,12 +49,13 @@ MAX_SCALE = 2  # the upsampling stencil doubles a grid; larger factors are sever
 class DecoderConfig:
     """`widths` of the maps, finest last; `scales` are the upsampling factors between them, with product `patch`.
 
-    The style `patches` has no scales: a token becomes its patch at once, and all maps are as fine as the grid.
+    The style `patches` has no scales: a token becomes its patch at once, and all maps are as fine as the grid.  The
+    style `linear` has neither scales nor widths.
     """
 
     widths: tuple[int, ...] = (192, 128, 96)
     n_blocks: int = 1
-    style: Literal["residual", "plain", "patches"] = "residual"
+    style: Literal["residual", "plain", "patches", "linear"] = "residual"
     scales: tuple[int, ...] = (2, 2)
 
     def __post_init__(self) -> None:
@@ -77,7 +80,11 @@ class Decoder(nn.Module):
         _check(config, patches, padding)
         self.patches, self.n_channels, self.width = patches, n_channels, width
         self.to_map = nn.Sequential()  # on tokens, before they become a map
-        self.has_whole_patches = config.style == "patches"
+        self.has_whole_patches, self.is_linear = config.style in WHOLE_PATCHES, config.style == "linear"
+        if self.is_linear:
+            self.to_map = nn.Sequential(nn.Linear(width, n_channels * patches.patch_points))
+            init_weights(self)
+            return
         axes = (2, 3)[-patches.ndim :]
         if config.style == "plain":
             layers = _plain_layers(config, padding, axes, width)
@@ -99,6 +106,9 @@ class Decoder(nn.Module):
 
     def _decode(self, q: Tensor) -> Tensor:
         patches = self.patches
+        if self.is_linear:
+            with without_autocast(q.device):
+                return patches.join(self.to_map(q.float()))
         if tuple(q.shape[-2:]) != (patches.n_tokens, self.width):
             raise DataError(f"The decoder expects (..., {patches.n_tokens}, {self.width}); got {tuple(q.shape)}.")
         x = q.reshape(-1, *q.shape[-2:])  # (B,N,D)
@@ -174,9 +184,14 @@ class ResidualBlock(nn.Module):
         self.skip = nn.Conv2d(n_in, n_out, 1) if n_in != n_out else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = nn.functional.gelu(self.norm1(self.conv1(x)))
-        y = self.norm2(self.conv2(y))
+        y = nn.functional.gelu(self.norm1(_in_order(self.conv1(x))))
+        y = self.norm2(_in_order(self.conv2(y)))
         return nn.functional.gelu(self.skip(x) + y)
+
+
+def _in_order(x: Tensor) -> Tensor:
+    """Derivatives of GroupNorm in forward mode need channels first in memory."""
+    return x.contiguous() if in_forward_mode() else x
 
 
 def extend(x: Tensor, axis: int, edges: str) -> Tensor:
@@ -218,7 +233,7 @@ def _check(config: DecoderConfig, patches: PatchGrid, padding: str) -> None:
         raise ConfigError(f"The decoder works on one or two axes of space; got the grid {patches.grid}.")
     if padding not in ("circular", "zeros", "reflect"):
         raise ConfigError(f"padding must be 'circular', 'zeros' or 'reflect'; got {padding!r}.")
-    if config.style != "patches" and math.prod(config.scales) != patches.patch:
+    if config.style not in WHOLE_PATCHES and math.prod(config.scales) != patches.patch:
         raise ConfigError(f"The product of scales must be the patch of {patches.patch} points; got {config.scales}.")
     if padding == "reflect" and min(patches.tokens) < 2:
         raise ConfigError(f"Mirrored edges need two tokens per axis or more; got {patches.tokens}.")

@@ -16,6 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pdejepa.core.device import may_fuse_attention
+from pdejepa.models.blocks import attend_by_products
 from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.rope import rotate
 
@@ -41,7 +43,9 @@ class _Layer(nn.Module):
         query, key = (self._split(part) for part in self.look(h).chunk(2, -1))  # (B,K,N,d) each
         if cos is not None and sin is not None:
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-        mixed = nn.functional.scaled_dot_product_attention(query, key, self._split(self.value(e)).to(query.dtype))
+        value = self._split(self.value(e)).to(query.dtype)
+        attention = nn.functional.scaled_dot_product_attention if may_fuse_attention() else attend_by_products
+        mixed = attention(query, key, value)
         e = e + self.mix(mixed.transpose(1, 2).flatten(2))  # (B,N,w)
         return e + self.down(self.up(e) * nn.functional.gelu(self.gate(h)))
 

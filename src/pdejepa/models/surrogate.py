@@ -23,7 +23,7 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.models.amplitude import at_unit_amplitude
 from pdejepa.models.causal_predictor import CausalPredictorConfig
 from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistics, scalar_forcing
-from pdejepa.models.decoder import Decoder, DecoderConfig
+from pdejepa.models.decoder import WHOLE_PATCHES, Decoder, DecoderConfig
 from pdejepa.models.encoder import Encoder, EncoderConfig
 from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.integrate import integrate
@@ -51,7 +51,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         product = math.prod(self.decoder.scales)
-        if product != self.encoder.patch and self.decoder.style != "patches":
+        if product != self.encoder.patch and self.decoder.style not in WHOLE_PATCHES:
             raise ConfigError(
                 f"The product of decoder.scales must be encoder.patch = {self.encoder.patch}, got {product} "
                 f"from {self.decoder.scales}."
@@ -158,6 +158,7 @@ class Surrogate(nn.Module):
     def rollout(self, q: Tensor, drive: Drive, n_frames: int, fractions: Tensor | None = None) -> Tensor:
         """Observed q (B,H,N,D) and n_frames new ones, (B,H+n_frames,N,D); fractions: see `integrate`."""
         if not self.is_second_order:
+            q = self.lift(q)
             new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions)
             return torch.cat((q, new), 1)
         if n_frames == 0:
@@ -172,6 +173,10 @@ class Surrogate(nn.Module):
     def decode(self, q: Tensor) -> Tensor:
         """q (B,T,N,D) -> normalised fields (B,T,C,*grid)."""
         return self.decoder(q)
+
+    def lift(self, q: Tensor) -> Tensor:
+        """Latents as the ODE has them: those of linear waves are lifted to where they are linear."""
+        return self.field.lift(q) if isinstance(self.field, LinearWaves) else q
 
     # ---- pieces ----------------------------------------------------------------------------------------------
     def advance(

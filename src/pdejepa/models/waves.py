@@ -1,8 +1,7 @@
 """A latent field for linear waves: linear in the state, and solved exactly, mode by mode, however far a frame is.
 
-    y = q + In(q)          tokens -> pairs (p, v) on the points of the grid -> amplitudes of its waves
+    y = q + L(q)           tokens hold pairs (p, v) for the points of the grid, seen as amplitudes of its waves
     dp/ds = kappa v        dv/ds = -r_1 kappa p - 2 a v        2 a = mu |r_2|            r_1 ~ c^2,  r_2 ~ k
-    q = y + Out(y)
 
 This is C(y) + r_1 D_1(y) + r_2 D_2(y), the structure of u_tt = c^2 Lap u - k u_t stored as (u, u_t).  With
 Omega^2 = r_1 kappa^2 - a^2 and S = sin(Omega s)/Omega,
@@ -11,7 +10,8 @@ Omega^2 = r_1 kappa^2 - a^2 and S = sin(Omega s)/Omega,
     v(s) = e^{-as} [-r_1 kappa S p(0) + (cos Omega s - a S) v(0)]
 
 and hyperbolic functions where a mode is overdamped.  A wave that turns by many radians from frame to frame costs no
-more than a slow one; no step limits the speed.  The waves of the grid start as sines, cosines or both, as the
+more than a slow one; no step limits the speed.  Latents of an encoder are not linear in its fields; the lift L learns
+the coordinates in which they are.  The waves of the grid start as sines, cosines or both, as the
 boundaries say, and kappa as their wave numbers; both are learned from there.
 
 Letters: B rows, T frames, N tokens, D width, G pairs, *grid spatial axes, M terms.
@@ -30,8 +30,9 @@ from pdejepa.core.errors import ConfigError
 from pdejepa.models.field_config import FieldConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.projector import Projector, ProjectorConfig
+from pdejepa.operators.bases import along, waves
 from pdejepa.solve.oscillators import damped_waves
-from pdejepa.systems.problem import Axis, Problem
+from pdejepa.systems.problem import Problem
 
 RATE = 0.02  # of what is learned about kappa and the waves, so that one rate suits all parameters
 
@@ -51,12 +52,11 @@ class LinearWaves(nn.Module):
                 f"Waves need pairs of channels for every point: a width that is a multiple of "
                 f"{2 * patches.patch_points} (2 x the points of a patch); got {width}."
             )
-        hidden = ProjectorConfig(round(config.mlp_ratio * config.width))
-        self.inward, self.outward = Projector(width, hidden), Projector(width, hidden)
-        waves = [waves_of(axis) for axis in problem.axes]
-        for number, (basis, _) in enumerate(waves):
+        self.lifting = Projector(width, ProjectorConfig(round(config.mlp_ratio * config.width)))
+        found = [waves(len(axis.points), axis.points[1] - axis.points[0], axis.boundary) for axis in problem.axes]
+        for number, (basis, _) in enumerate(found):
             self.register_buffer(f"basis_{number}", basis.float(), persistent=False)  # (modes,n)
-        numbers = torch.meshgrid(*[wave_numbers for _, wave_numbers in waves], indexing="ij")
+        numbers = torch.meshgrid(*[wave_numbers for _, wave_numbers in found], indexing="ij")
         self.frame_gap = problem.frame_gap
         total = torch.stack(numbers).square().sum(0).sqrt() * self.frame_gap  # (*grid)
         self.register_buffer("turns", total.float(), persistent=False)  # per frame, at speed 1
@@ -70,24 +70,27 @@ class LinearWaves(nn.Module):
         """Of r_1 and r_2, fitted on the train split: c^2 = scale r_1, k = scale |r_2|."""
         self.speed, self.drag = math.sqrt(scales[0]), scales[1]
 
-    def forward(self, q: Tensor, r: Tensor, n_frames: int) -> Tensor:
-        """States (B,n_frames,N,D) at the frames after q (B,N,D), under coefficients r (B,M)."""
-        y = q + self.inward(q).float()  # (B,N,D)
-        with without_autocast(q.device):
-            later = self._synthesis(self._turned(self._analysis(y), r.float(), n_frames))
-        return later + self.outward(later).float()
+    def lift(self, q: Tensor) -> Tensor:
+        """Latents (...,N,D) in the coordinates in which they are linear."""
+        return q + self.lifting(q).to(q.dtype)
+
+    def forward(self, y: Tensor, r: Tensor, n_frames: int) -> Tensor:
+        """States (B,n_frames,N,D) at the frames after y (B,N,D), under coefficients r (B,M)."""
+        y, r = y.to(self.turns.dtype), r.to(self.turns.dtype)
+        with without_autocast(y.device):
+            return self._synthesis(self._turned(self._analysis(y), r, n_frames))
 
     def _analysis(self, y: Tensor) -> Tensor:
         """(B,N,D) -> amplitudes (B,G,2,*grid)."""
         points = self.patches.join(y).unflatten(1, (-1, 2))
         for axis, matrix in enumerate(self._matrices(0)):
-            points = _along(points, matrix, axis - self.patches.ndim)
+            points = along(points, matrix, axis - self.patches.ndim)
         return points
 
     def _synthesis(self, amplitudes: Tensor) -> Tensor:
         """(B,T,G,2,*grid) -> (B,T,N,D)."""
         for axis, matrix in enumerate(self._matrices(1)):
-            amplitudes = _along(amplitudes, matrix.T, axis - self.patches.ndim)
+            amplitudes = along(amplitudes, matrix.T, axis - self.patches.ndim)
         return self.patches.split(amplitudes.flatten(2, 3))
 
     def _matrices(self, which: int) -> list[Tensor]:
@@ -119,29 +122,3 @@ def wave_terms(problem: Problem) -> tuple[str, str]:
         )
     square, drag = problem.structure.wave
     return square, drag
-
-
-def waves_of(axis: Axis) -> tuple[Tensor, Tensor]:
-    """Orthonormal waves of one axis as rows (modes,n), float64, and their wave numbers (modes,).
-
-    Sines that vanish one point beyond the ends (dirichlet), cosines that are flat half a point beyond them (neumann and
-    open), or both on a ring (periodic).
-    """
-    n, gap = len(axis.points), axis.points[1] - axis.points[0]
-    i, k = torch.arange(n, dtype=torch.float64), torch.arange(n, dtype=torch.float64)[:, None]
-    if axis.boundary == "dirichlet":
-        waves, numbers = torch.sin(math.pi * (k + 1) * (i + 1) / (n + 1)), math.pi * (k + 1) / ((n + 1) * gap)
-    elif axis.boundary == "periodic":
-        turns = (k + 1).div(2, rounding_mode="floor")
-        waves = torch.cos(2 * math.pi * turns * i / n - (k % 2) * math.pi / 2)  # cos for even, sin for odd rows
-        if n % 2 == 0:
-            waves[-1] = torch.cos(math.pi * i)
-        numbers = 2 * math.pi * turns / (n * gap)
-    else:
-        waves, numbers = torch.cos(math.pi * k * (i + 0.5) / n), math.pi * k / (n * gap)
-    return waves / waves.norm(dim=1, keepdim=True), numbers[:, 0]
-
-
-def _along(values: Tensor, matrix: Tensor, axis: int) -> Tensor:
-    """A matrix (m,n) applied to the axis of length n, counted from the end."""
-    return (values.movedim(axis, -1) @ matrix.T).movedim(-1, axis)

@@ -13,9 +13,10 @@ from pdejepa import systems
 from pdejepa.core.errors import ConfigError
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.surrogate import Surrogate
-from pdejepa.models.waves import LinearWaves, waves_of
+from pdejepa.models.waves import LinearWaves
+from pdejepa.operators.bases import waves
 from pdejepa.solve.oscillators import damped_waves
-from pdejepa.systems.problem import Axis, Boundary
+from pdejepa.systems.problem import Boundary
 from tests.unit.forecast import tiny
 
 EXACT = replace(tiny.CONFIG.field, integrator="exact")
@@ -39,7 +40,7 @@ def field(seed: int = 0) -> LinearWaves:
 def test_waves_are_orthonormal_eigenvectors_of_a_second_difference(boundary: Boundary, n: int) -> None:
     """(u(x-h) - 2 u(x) + u(x+h)) / h^2 = -(2/h sin(kh/2))^2 u, with what the boundary says beyond the ends."""
     gap = 0.3
-    basis, numbers = waves_of(Axis("x", tuple(gap * i for i in range(n)), boundary))
+    basis, numbers = waves(n, gap, boundary)
     torch.testing.assert_close(basis @ basis.T, torch.eye(n, dtype=torch.float64), atol=1e-12, rtol=0)
     left, right = basis.roll(1, 1), basis.roll(-1, 1)
     if boundary != "periodic":
@@ -115,7 +116,7 @@ def test_untrained_waves_are_the_waves_of_the_equation() -> None:
     model = LinearWaves(EXACT, PATCHES, 64, WAVE.problem)
     xi = torch.tensor([[300.0, 20.0]], dtype=torch.float64)
     model.set_scales((300.0**2, 20.0))
-    basis = waves_of(WAVE.problem.axes[0])[0]
+    basis = waves(16, WAVE.dx, "dirichlet")[0]
     u0 = torch.outer(basis[1], basis[0])
     solved = WAVE.solve(torch.stack((u0, torch.zeros_like(u0)))[None], xi).as_subclass(Tensor)[0, :, 0]
     amplitudes = torch.zeros(1, 2, 2, 16, 16)
@@ -136,7 +137,7 @@ def test_every_parameter_of_a_forecast_learns() -> None:
     torch.manual_seed(0)
     model = surrogate()
     with torch.no_grad():  # the projectors start at zero, and with them the gradients of their first layers
-        for part in (model.field.inward, model.field.outward):
+        for part in (model.field.lifting,):
             part.mlp.out.weight.normal_(std=0.02)
     u, xi = torch.randn(2, 1, 2, *model.problem.grid), torch.tensor([[300.0, 20.0], [450.0, 3.0]], dtype=torch.float64)
     q = model.rollout(model.encode(u).detach(), model.drive(xi), 3)
@@ -153,12 +154,12 @@ def test_one_batch_can_be_learned() -> None:
     made = field(1)
     q, r = torch.randn(2, PATCHES.n_tokens, 64).double(), torch.tensor([[1.0, -0.1], [0.5, -0.2]]).double()
     with torch.no_grad():
-        wanted = made(q, r, 3)
+        wanted = made(made.lift(q), r, 3)
     learner = LinearWaves(EXACT, PATCHES, 64, WAVE.problem).double()
     learner.set_scales((9e4, 30.0))
     optimiser, losses = torch.optim.Adam(learner.parameters(), lr=1e-2), []
     for _ in range(150):
-        loss = (learner(q, r, 3) - wanted).square().mean() / wanted.square().mean()
+        loss = (learner(learner.lift(q), r, 3) - wanted).square().mean() / wanted.square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pdejepa.app.commands.options import assignments
 from pdejepa.app.commands.output_paths import check_file, check_folder
 from pdejepa.core.errors import NumericalError, UsageError
 
@@ -58,7 +59,7 @@ def forecast(
     from pdejepa import load
     from pdejepa.draw import animation
 
-    values, files = _parse_changes(changes or []), list(out or [])
+    values, files = assignments("--set", changes or []), list(out or [])
     for path in files:
         check_file("--out", path, "Pictures and arrays", _kinds())
     check_file("--animate", animate, "Animations", animation.FORMATS)
@@ -113,19 +114,6 @@ def _from_array(solver: Any, path: Path, values: dict[str, float], frames: int |
     observed = result.fields[:1, : result.n_observed]
     title, name = f"{problem.title or problem.name}, {path.name}", f"{problem.name}_{path.stem}"
     return _Asked(result, title, name, lambda: solved_from(solver.system, observed, result.xi, result.times))
-
-
-def _parse_changes(texts: list[str]) -> dict[str, float]:
-    values = {}
-    for text in texts:
-        name, equals, number = text.partition("=")
-        try:
-            values[name.strip()] = float(number)
-        except ValueError:
-            equals = ""
-        if not equals or not name.strip():
-            raise UsageError(f"--set takes NAME=VALUE with a number, for example viscosity=5e-5; got {text[:100]!r}.")
-    return values
 
 
 def _headline(title: str, result: Forecast) -> str:

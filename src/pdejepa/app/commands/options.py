@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from pdejepa.core.config import load_config, to_yaml
+from pdejepa.core.errors import UsageError
 
 T = TypeVar("T")
 
@@ -59,3 +60,19 @@ def configure(
         typer.echo(to_yaml(config), nl=False)
         raise typer.Exit(0)
     return config
+
+
+def assignments(option: str, texts: Sequence[str]) -> dict[str, float]:
+    """Values of an option that takes NAME=VALUE and may be repeated."""
+    values = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        try:
+            values[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip():
+            raise UsageError(
+                f"{option} takes NAME=VALUE with a number, for example viscosity=5e-5; got {text[:100]!r}."
+            )
+    return values
