@@ -4,8 +4,8 @@
     python benchmarks/forecast.py --models runs/vorticity --n 4 --batches 1 4
 
 The reference is the solver as it makes the data.  Its rivals are the same solver on coarser grids, with larger steps
-and in single precision (see `coarser`), and the surrogate.  All start with the state at the first stored frame on
-their own grid, in memory, and end with all frames on the stored grid.  Seconds are the median of repeats, each after
+and in single precision (see `systems.coarser`), and the surrogate.  All start with the state at the first stored frame
+on their own grid, in memory, and end with all frames on the stored grid.  Seconds are the median of repeats, each after
 a warm-up call, so compilation and tables made once do not count; those that the verdict rests on are measured again, in
 turn, so that other work on the machine slows all of them alike.  The error is the relative L2 of the forecast frames,
 mean over n test trajectories; a row that failed counts as 100 %.
@@ -29,7 +29,6 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
-from coarser import Setting, first_state, settings
 from tables import finalists, forecast_table
 
 from pdejepa.core.device import pick_device
@@ -40,6 +39,7 @@ from pdejepa.evaluate import metrics
 from pdejepa.evaluate.protocol import UNSTABLE
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.systems.base import SteppedSystem
+from pdejepa.systems.coarser import Setting, first_state, settings
 
 MIN_REPEATS, MAX_REPEATS = 3, 20
 N_CANDIDATES, N_ROUNDS = 3, 7  # settings that may turn out to be the fastest, and how often they are measured again

@@ -16,6 +16,7 @@ from torch import Tensor
 from pdejepa import systems
 from pdejepa.evaluate import metrics
 from pdejepa.systems import System
+from pdejepa.systems import coarser as coarser_module
 from tests.unit.forecast import tiny
 from tests.unit.scripts import load_script
 
@@ -24,12 +25,12 @@ Printed = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def coarser() -> ModuleType:
-    return load_script("benchmarks/coarser.py")
+    return coarser_module
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return load_script("benchmarks/forecast.py", "coarser", "tables")
+    return load_script("benchmarks/forecast.py", "tables")
 
 
 def small(name: str) -> System:

@@ -47,6 +47,9 @@ CLASSICAL = {
     "opinf_stable": "opinf:StableOperatorInference",
     "opinf_fine": "opinf:FineOperatorInference",
     "opinf_stable_fine": "opinf:FineStableOperatorInference",
+    "pca_ridge": "pca_regression:PcaRidge",
+    "pca_gp": "pca_regression:PcaProcess",
+    "coarse_solver": "coarse_solver:CoarseSolver",
 }
 
 # With their sizes, as papers and public files call them.

@@ -315,6 +315,12 @@ class System(ABC):
         return len(self.fields)
 
     @property
+    def stores_states(self) -> bool:
+        """Whether a stored frame is a whole state, on the solver's own grid, from which the solver can go on."""
+        is_whole = self.n_state == len(self.fields) and self.structure.time_order == 1
+        return is_whole and getattr(self, "solver_grid", self.grid[0]) == self.grid[0]
+
+    @property
     def n_rhs(self) -> int:
         """Channels of the state that `rhs` and `operators` act on; more than the fields if one frame is not a state."""
         return len(self.fields)

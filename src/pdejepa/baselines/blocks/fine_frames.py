@@ -47,12 +47,7 @@ def checked_system(data: TrainingData, title: str) -> System:
             f"{title} solves for finer frames, but the system that made these {data.problem.name} data is not known. "
             "Use the solver of that name without _fine."
         )
-    is_state = (
-        system.n_state == len(system.fields)
-        and system.structure.time_order == 1
-        and getattr(system, "solver_grid", system.grid[0]) == system.grid[0]
-    )
-    if not is_state:
+    if not system.stores_states:
         raise ConfigError(
             f"{title} solves for finer frames from the first stored one, but a stored frame of {system.name} is not "
             "its whole state. Use the solver of that name without _fine."

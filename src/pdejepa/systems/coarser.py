@@ -51,10 +51,10 @@ class Setting:
         """The state in the setting's own grid and precision."""
         return self.restrict(state.double()).to(self.dtype)
 
-    def run(self, start: Tensor, xi: Tensor) -> Tensor:
-        """Frames (B,T,C,*stored grid) from the state at the first of them."""
-        times = self.system.times
-        solved = self.system.solve(start, xi, times=times, t0=float(times[0]))
+    def run(self, start: Tensor, xi: Tensor, times: Tensor | None = None, t0: float | None = None) -> Tensor:
+        """Frames (B,T,C,*stored grid) from the state at the first of them, or at other times from that at t0."""
+        times = self.system.times if times is None else times
+        solved = self.system.solve(start, xi, times=times, t0=float(times[0]) if t0 is None else t0)
         return self.lift(solved.as_subclass(Tensor))
 
 
@@ -71,11 +71,16 @@ def settings(system: System) -> list[Setting]:
     finest = grid_of(system)
     dtypes = dict.fromkeys((system.dtype, torch.float32))
     return [
-        Setting(_coarse(system, n, step), n, step, dtype, *_moves(system, n))
+        setting(system, n, step, dtype)
         for dtype in dtypes
         for n in _sizes(finest, system.ndim)
         for step in _steps(system)
     ]
+
+
+def setting(system: System, n: int, step: float, dtype: torch.dtype) -> Setting:
+    """One setting by its numbers."""
+    return Setting(_coarse(system, n, step), n, step, dtype, *_moves(system, n))
 
 
 def grid_of(system: System) -> int:
