@@ -274,6 +274,7 @@ class LaptopColumn:
     """What a system may set in the laptop recipe.  steps: of the stages pretrain, align, dynamics, decode, polish.
 
     width: of latents and field     unroll: frames of a sample of dynamics; its batch is 64 frames whatever it is
+    lr_5 and anchor: the rate of polishing, and what holds its latents to those of the encoder
     switches: of the system; large ones may be simulated and stored on coarser grids
     """
 
@@ -287,7 +288,10 @@ class LaptopColumn:
     unroll: int = 2
     n_train: int = 0  # 0: as many as the size laptop has
     rolled: float = 1 / 3
+    integrator: str = "euler"
     batch_5: int = 8
+    lr_5: float = 3e-4
+    anchor: float = 0.1
     switches: tuple[tuple[str, int], ...] = ()
     history: int = 1
     amplitude: str = "as_is"
@@ -340,9 +344,11 @@ def laptop(system: str, column: LaptopColumn) -> RunConfig:
         dynamics=DynamicsConfig(training=field, unroll=column.unroll),
         decode=decoding,
         polish=PolishConfig(
-            training=_training(polish, column.batch_5, 3e-4, "muon", 3e-4, rollouts, 3, rounds=True, average=0.03),
+            training=_training(
+                polish, column.batch_5, column.lr_5, "muon", column.lr_5, rollouts, 3, rounds=True, average=0.03
+            ),
             first=0,
-            anchor_weight=0.1,
+            anchor_weight=column.anchor,
         ),
         reconstruct=decoding,
     )
@@ -360,7 +366,7 @@ def _laptop_model(column: LaptopColumn) -> ModelConfig:
             depth=column.depth,
             heads=4,
             positions="ring",
-            integrator="euler",
+            integrator=column.integrator,  # type: ignore[arg-type]
             n_substeps=2,
             startup_depth=1,
         ),
