@@ -34,6 +34,7 @@ COMMANDS: tuple[str, ...] = (
     "train",
     "forecast",
     "infer",
+    "calibrate",
     "evaluate",
     "results",
     "ablate",

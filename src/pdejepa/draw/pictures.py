@@ -93,13 +93,19 @@ def _line_picture(trajectory: Trajectory, fields: np.ndarray, axes: list[np.ndar
         mark_observed(image, trajectory.times, trajectory.n_observed)
         label_axes(image, names[0], "time")
         add_colour_bar(figure, image, scale, name, pad=0.02, aspect=25)
-        _profiles(lines, trajectory.times, axes[0], values)
+        band = None if trajectory.band is None else trajectory.band[:, channel]
+        _profiles(lines, trajectory.times, axes[0], values, band, trajectory.is_promised)
         label_axes(lines, names[0], name)
     return figure
 
 
-def _profiles(panel: Axes, times: np.ndarray, x: np.ndarray, values: np.ndarray) -> None:
-    """A few frames as curves, from dark (early) to light (late), and with different dashes for grey prints."""
+def _profiles(
+    panel: Axes, times: np.ndarray, x: np.ndarray, values: np.ndarray, band: np.ndarray | None, is_promised: bool
+) -> None:
+    """A few frames as curves, from dark (early) to light (late), and with different dashes for grey prints.
+
+    A calibrated band is filled; where it promises nothing, only its edges are drawn, dashed.
+    """
     dashes = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
     chosen = pick_frames(len(values), N_PROFILES)
     for number, i in enumerate(chosen):
@@ -107,6 +113,12 @@ def _profiles(panel: Axes, times: np.ndarray, x: np.ndarray, values: np.ndarray)
         style = dashes[number % len(dashes)]
         label = time_label(times[i], times)
         panel.plot(x, values[i], color=colour, linestyle=style, linewidth=1.4, label=label)
+        if band is not None and band[i] > 0:
+            low, high = values[i] - band[i], values[i] + band[i]
+            if is_promised:
+                panel.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            else:
+                panel.plot(x, np.stack((low, high), 1), color=colour, linestyle="--", linewidth=0.6)
     span(panel, x)
     panel.grid(color="#dddddd", linewidth=0.5)
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}

@@ -21,3 +21,5 @@ class Trajectory:
     constant_fields: dict[str, np.ndarray] = field(default_factory=dict)  # {"forcing": (*grid)}
     system_name: str = ""
     n_observed: int = 0  # of a forecast: how many frames at the start were given to the model
+    band: np.ndarray | None = None  # (T,C) half widths of a calibrated forecast
+    is_promised: bool = True  # False: outside the training range, where the band promises nothing

@@ -30,6 +30,7 @@ from pdejepa.core.device import few_threads, full_precision, map_chunks, pick_de
 from pdejepa.core.errors import ExtrapolationWarning, ParameterError
 from pdejepa.core.run_folder import METHOD_STAGES
 from pdejepa.forecast import request
+from pdejepa.forecast.bands import Bands, read_bands
 from pdejepa.forecast.header import system_of
 from pdejepa.forecast.interface import Card, Forecast, Outcome
 from pdejepa.forecast.locate import find_model
@@ -68,6 +69,7 @@ class Forecaster:
     ) -> None:
         self.surrogate, self.details, self.device, self.folder = surrogate, details, device, folder
         self.problem, self._system = surrogate.problem, system
+        self.bands: Bands | None = None  # calibrated half widths, see `pdejepa calibrate`
         self.takes_finer_steps = True  # where terms are stronger than in training; see `Surrogate.finer_steps`
 
     @property
@@ -150,6 +152,7 @@ class Forecaster:
             support=self._support(u, decoded[:, :n_observed], rows, total, field is not None),
             outcome=tuple(Outcome.of(n_good, total) for n_good in first_bad.tolist()),
             seconds=time.perf_counter() - began,
+            bands=self.bands if forcing is None or isinstance(forcing, Mapping) else None,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -246,7 +249,9 @@ def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> F
     """Our model in a run folder or a model folder, or one that comes with the package, by its name."""
     folder, where = find_model(path), pick_device(device)
     surrogate, details = load_surrogate(folder, where)
-    return Forecaster(surrogate, details, where, folder)
+    forecaster = Forecaster(surrogate, details, where, folder)
+    forecaster.bands = read_bands(folder, details["weights_sha256"])
+    return forecaster
 
 
 def _bad_frames(q: Tensor, decoded: Tensor, n_observed: int) -> Tensor:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
+    from pdejepa.forecast.bands import Bands
+
 State = dict[str, Tensor]  # per row: (B, ...)
 Need = Literal["xi", "support", "environment"]
 WORDS = {"xi": "the parameters of the equation", "support": "another trajectory of the same environment"}
@@ -101,6 +103,7 @@ class Forecast:
     seconds: float
     adapt_seconds: float = 0.0
     reconstruction: Tensor | None = None  # (B,H,C,*grid) float32
+    bands: Bands | None = None
 
     def __repr__(self) -> str:
         """What it is, in a few words; the numbers are in its fields."""
@@ -125,6 +128,13 @@ class Forecast:
     @property
     def rollout_seconds(self) -> float:
         return self.seconds - self.adapt_seconds
+
+    def half_width(self, level: float = 0.9) -> Tensor | None:
+        """Half of the width of the band (B,H+n,C) that holds nine tenths of the points in `level` of the cases.
+
+        None if the model was not calibrated; see `pdejepa calibrate`.  Only where `support.is_inside` is it a promise.
+        """
+        return None if self.bands is None else self.bands.half_width(self, level)
 
     @property
     def is_stable(self) -> bool:

@@ -34,10 +34,13 @@ def arrays_of(forecast: Forecast) -> dict[str, np.ndarray]:
     """Everything a forecast holds, as arrays of numbers and words.
 
     fields (B,H+n,C,*grid), times (H+n,), one coordinate (N,) per axis, one array (B,) per parameter as
-    parameter_NAME, n_observed = H, first_bad (B,): the first frame that is not sound, -1 if all are.
+    parameter_NAME, n_observed = H, first_bad (B,): the first frame that is not sound, -1 if all are; half_width_90
+    (B,H+n,C) of a calibrated model.
     """
     problem = forecast.problem
     bad = [-1 if row.first_bad is None else row.first_bad for row in forecast.outcome]
+    half = forecast.half_width()
+    band = {} if half is None else {"half_width_90": half.numpy()}
     found = {
         "format_version": np.array(FORMAT),
         "system": np.array(problem.name),
@@ -49,7 +52,7 @@ def arrays_of(forecast: Forecast) -> dict[str, np.ndarray]:
         "first_bad": np.array(bad, dtype=np.int64),
         "support": np.array(str(forecast.support)),
     }
-    return found | {f"parameter_{name}": values for name, values in _parameters(forecast).items()}
+    return found | band | {f"parameter_{name}": values for name, values in _parameters(forecast).items()}
 
 
 def save(forecast: Forecast, path: str | os.PathLike[str]) -> None:
@@ -79,7 +82,7 @@ def to_xarray(forecast: Forecast) -> xarray.Dataset:
 
 def trajectory(forecast: Forecast, row: int, fields: Any = None) -> Trajectory:
     """One row as it is drawn; with `fields` (T,C,*grid) or (B,T,C,*grid), those frames in place of the forecast's."""
-    n_rows, problem = len(forecast.fields), forecast.problem
+    n_rows, problem, half = len(forecast.fields), forecast.problem, forecast.half_width()
     if not 0 <= row < n_rows:
         raise ParameterError(f"The forecast has {n_rows} rows, 0 to {n_rows - 1}; got row {row}.")
     values = forecast.fields[row] if fields is None else _frames(forecast, fields, row)
@@ -93,6 +96,8 @@ def trajectory(forecast: Forecast, row: int, fields: Any = None) -> Trajectory:
         index=row,
         system_name=problem.title or problem.name,
         n_observed=forecast.n_observed if fields is None else 0,
+        band=half[row].detach().cpu().numpy() if fields is None and half is not None else None,
+        is_promised=forecast.support.is_inside,
     )
 
 

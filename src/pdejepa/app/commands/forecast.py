@@ -69,7 +69,7 @@ def forecast(
     asked = _from_array(solver, u0, values, frames) if u0 else _from_case(solver, source, values, frames)
     result = asked.result
     typer.echo(_headline(asked.title, result))
-    for sentence in result.support.sentences:
+    for sentence in (*result.support.sentences, *_band(result)):
         typer.echo(sentence)
     truth = asked.truth() if compare else None
     if truth is not None:
@@ -123,6 +123,18 @@ def _headline(title: str, result: Forecast) -> str:
         f"{title}: {n_new} new frames{rows} up to t = {float(result.times[-1]):.6g}, "
         f"forecast in {result.seconds:.2f} s."
     )
+
+
+def _band(result: Forecast) -> list[str]:
+    """What a calibrated model promises of the last frame, or that it promises nothing."""
+    half = result.half_width()
+    if half is None:
+        return []
+    if not result.support.is_inside:
+        return ["Band: outside of what the model was calibrated on it promises nothing; its edges are drawn dashed."]
+    widths = zip(result.problem.fields, half[0, -1].tolist(), strict=True)
+    told = ", ".join(f"{name} ± {width:.3g}" for name, width in widths)
+    return [f"Band: in 90 of 100 cases nine tenths of the points of the last frame are within {told}."]
 
 
 def _first_unstable(result: Forecast) -> Outcome:
