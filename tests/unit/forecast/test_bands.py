@@ -72,7 +72,7 @@ def test_a_forecast_tells_its_half_widths(heat: Forecaster, calibrated: Bands, t
     assert float(half[:, 0].max()) < 0.1 * float(size_of(result.fields).max())  # the observed frame is as it was given
     assert bool(half[:, 1:25].isfinite().all())
     assert bool(half[:, 25:].isnan().all())  # beyond the trained length nothing is promised
-    with pytest.raises(ParameterError, match="calibrated for 0.5, 0.8, 0.9, 0.95; got level 0.7"):
+    with pytest.raises(ParameterError, match=r"calibrated for 0\.5, 0\.8, 0\.9, 0\.95; got level 0\.7"):
         result.half_width(0.7)
     drawn = trajectory(result, 1)
     assert drawn.band is not None
@@ -116,10 +116,10 @@ def test_write_and_read(calibrated: Bands, tmp_path: Path) -> None:
 
 
 def test_too_few_or_unstable_cases_are_refused(heat: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="10 cases are too few for bands of level 0.95; give 19"):
+    with pytest.raises(DataError, match=r"10 cases are too few for bands of level 0\.95; give 19"):
         calibrate(heat, 10)
     monkeypatch.setattr(module, "scores", lambda a, b: torch.full((len(a), 25, 1), torch.inf))
-    with pytest.raises(DataError, match="is unstable, so no band of 0.5 holds"):
+    with pytest.raises(DataError, match=r"is unstable, so no band of 0\.5 holds"):
         calibrate(heat, 24)
 
 
