@@ -22,6 +22,7 @@ PLANE = PatchGrid((16, 24), 4, (True, True))
 GRIDS = pytest.mark.parametrize("patches", [LINE, PLANE])
 PADDINGS = pytest.mark.parametrize("padding", ["circular", "zeros", "reflect"])
 STYLES = pytest.mark.parametrize("style", ["residual", "plain", "patches"])
+ALL_STYLES = pytest.mark.parametrize("style", ["residual", "plain", "patches", "linear"])
 
 
 def build(patches: PatchGrid, style: Any, padding: Any = "circular", **changes: Any) -> Decoder:
@@ -32,7 +33,7 @@ def build(patches: PatchGrid, style: Any, padding: Any = "circular", **changes: 
 
 @GRIDS
 @PADDINGS
-@STYLES
+@ALL_STYLES
 def test_shapes(patches: PatchGrid, padding: str, style: str) -> None:
     decoder = build(patches, style, padding)
     for lead in ((), (3,), (2, 3)):
@@ -53,6 +54,22 @@ def test_shifted_tokens_give_shifted_fields_if_edges_wrap(
         moved = q.unflatten(1, patches.tokens).roll(1, axis + 1).flatten(1, patches.ndim)
         off = (decoder(moved) - u.roll(4, axis + 2)).abs().max() / u.abs().max()
         assert off < 1e-5 if padding == "circular" else off > 1e-2
+
+
+@torch.no_grad()
+@GRIDS
+def test_the_linear_style_is_linear_and_local(patches: PatchGrid, perturb: Callable) -> None:
+    """The size of a token counts, unlike in the other styles, and a token decides about its own patch only."""
+    decoder = perturb(build(patches, "linear"))
+    q, other = torch.randn(2, 2, patches.n_tokens, WIDTH)
+    torch.testing.assert_close(decoder(2 * q - other), 2 * decoder(q) - decoder(other), atol=1e-5, rtol=1e-5)
+    changed = q.clone()
+    changed[:, 0] += 1.0
+    moved = (decoder(changed) - decoder(q)).abs().sum((0, 1))
+    corner = tuple(slice(0, patches.patch) for _ in patches.grid)
+    assert bool((moved[corner] > 0).all())
+    moved[corner] = 0.0
+    assert float(moved.sum()) == 0.0
 
 
 @torch.no_grad()
