@@ -141,6 +141,11 @@ def test_several_arrays_are_too_many(heat: Path, tmp_path: Path, capsys: Printed
     assert "holds several arrays (first, second); expected one" in capsys.readouterr().err
 
 
+def test_residual(heat: Path, tmp_path: Path, capsys: Printed) -> None:
+    assert main(["forecast", str(heat), "--residual", "--out", str(tmp_path / "f.png")]) == 0
+    assert "Residual: from frame to frame the solver ends " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["wave_b", "gray_scott"])
 def test_forecast_of_other_systems(name: str, tmp_path: Path, capsys: Printed) -> None:
     tiny.saved(name, tmp_path / "m")

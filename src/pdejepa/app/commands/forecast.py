@@ -16,6 +16,7 @@ from pdejepa.core.errors import NumericalError, UsageError
 if TYPE_CHECKING:
     from pdejepa.evaluate.cases import Truth
     from pdejepa.forecast.interface import Forecast, Outcome
+    from pdejepa.systems import System
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +47,9 @@ def forecast(
     ] = None,
     animate: Annotated[Path | None, typer.Option("--animate", metavar="FILE", help="Animation: gif or webp.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Solve the equation too, and show the error.")] = False,
+    residual: Annotated[
+        bool, typer.Option("--residual", help="Say how well the forecast obeys its equation; needs no truth.")
+    ] = False,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Forecast a trajectory and draw it; with --compare beside the solver's.
@@ -74,6 +78,8 @@ def forecast(
     truth = asked.truth() if compare else None
     if truth is not None:
         typer.echo(_comparison(result, truth))
+    if residual:
+        typer.echo(_residual(solver.system, result))
     if not files and animate is None:
         files = [Path(f"{asked.name}_forecast.png")]
     _write(asked, truth, files, animate)
@@ -122,6 +128,17 @@ def _headline(title: str, result: Forecast) -> str:
     return (
         f"{title}: {n_new} new frames{rows} up to t = {float(result.times[-1]):.6g}, "
         f"forecast in {result.seconds:.2f} s."
+    )
+
+
+def _residual(system: System, result: Forecast) -> str:
+    from pdejepa.core.text import percent
+    from pdejepa.forecast.residual import of_forecast
+
+    found = of_forecast(system, result)[0]
+    return (
+        f"Residual: from frame to frame the solver ends {percent(float(found.nanmean()))} away from the forecast, "
+        f"at most {percent(float(found.nan_to_num(0.0).max()))}. A forecast that does not obey its equation is wrong."
     )
 
 
