@@ -173,6 +173,38 @@ def limit_table(report: dict[str, Any]) -> str:
     return _laid_out(head, rows)
 
 
+def breakeven_table(report: dict[str, Any]) -> str:
+    """One row per model: errors and milliseconds of forecast and solver, what was spent before, and the verdict."""
+    head = ("model", "forecast", "ms", "solver as accurate", "its error", "ms", "data + training", "pays")
+    rows = []
+    for row in report["breakeven"]:
+        spent = "not told"
+        if row["data_seconds"] is not None:
+            spent = f"{row['data_seconds']:.0f} + {row['training_seconds']:.0f} s, {row['trained_on'] or 'not named'}"
+        times = [f"{1e3 * row[key]:.3g}" for key in ("forecast_seconds", "solver_seconds")]
+        errors = [_percent(row[key]) for key in ("error", "solver_error")]
+        rival = (row["solver_setting"], errors[1], times[1])
+        rows.append((row["model"], errors[0], times[0], *rival, spent, row["reason"]))
+    first = report["breakeven"][0]
+    return _laid_out(head, rows, f"{first['measured_on']}, batch {first['batch']}, ms per trajectory.")
+
+
+def solver_table(records: list[dict[str, Any]]) -> str:
+    """One row per record of a comparison: mean and median of test and ood, rows that blew up, seconds."""
+    head = ("system", "solver", "test", "median", "blew up", "ood", "median", "blew up", "fit, s", "ms")
+    rows = []
+    for record in sorted(records, key=lambda record: record["system"]):
+        key = "rel_l2_joint" if record["system"] == "gray_scott" else "rel_l2"
+        cells: list[str] = []
+        for split in ("test", "ood"):
+            found = record["errors"].get(split)
+            lost = "-" if found is None else f"{found['n_diverged']} of {found['n']}"
+            cells += ["-", "-", "-"] if found is None else [_percent(found[key]), _percent(found["median"]), lost]
+        costs = (f"{record['seconds']:.0f}", f"{record['ms_per_forecast']:.3g}")
+        rows.append((record["system"], record["title"], *cells, *costs))
+    return _laid_out(head, rows)
+
+
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
     paths = list(dict.fromkeys(path for part in pattern.split() for path in sorted(Path().glob(part))))
@@ -181,6 +213,10 @@ def table(pattern: str) -> str:
         raise SystemExit(f"no file fits {pattern}; run from the top folder of the repository")
     if paths[0].parent.name.startswith("levers"):
         return change_table({path.stem: report for path, report in zip(paths, reports, strict=True)})
+    if "breakeven" in reports[0]:
+        return breakeven_table(reports[0])
+    if "true_frames" in reports[0]:
+        return solver_table(reports)
     if "errors" in reports[0]:
         return error_table(reports)
     if "verdicts" in reports[0]:

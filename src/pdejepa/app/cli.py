@@ -42,6 +42,7 @@ COMMANDS: tuple[str, ...] = (
     "report",
     "baselines",
     "compare",
+    "breakeven",
     "demo",
     "doctor",
 )
