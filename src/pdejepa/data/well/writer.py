@@ -27,7 +27,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -37,6 +36,7 @@ from pdejepa import __version__
 from pdejepa.core.errors import NumericalError
 from pdejepa.core.files import write_aside
 from pdejepa.data.generate.layout import Piece, Plan
+from pdejepa.data.well.blank_shard import create_fields, write_head, write_scalars
 from pdejepa.data.well.reserve import drop_reserve, reserve
 from pdejepa.data.well.shard import FORMAT_VERSION
 from pdejepa.solve.outcome import Outcome
@@ -44,7 +44,6 @@ from pdejepa.systems import Generated
 
 Report = Callable[[int], None]
 MAX_ROWS_TOLD = 10
-BOUNDARIES = {"periodic": "PERIODIC", "dirichlet": "WALL", "neumann": "WALL", "open": "OPEN"}  # as The Well says
 
 
 def write_shard(plan: Plan, piece: Piece, path: Path, device: torch.device, report: Report | None = None) -> None:
@@ -122,39 +121,14 @@ class _Writer:
     # ---- writing -----------------------------------------------------------------------------------------
     def _write_head(self) -> None:
         system = self.plan.system
-        self.file.attrs.update(
-            dataset_name=system.name,
-            grid_type="cartesian",
-            n_spatial_dims=system.ndim,
-            n_trajectories=self.piece.n,
-            simulation_parameters=[],
-        )
-        dimensions = self.file.create_group("dimensions")
-        dimensions.attrs["spatial_dims"] = list(system.axes)
         times = system.raw_times if self.plan.config.raw_frames else system.times
-        _put(dimensions, "time", times, per_sample=False, per_time=True)
-        walls = self.file.create_group("boundary_conditions")
-        for axis, nodes in zip(system.problem.axes, system.axes.values(), strict=True):
-            _put(dimensions, axis.name, nodes, per_sample=False, per_time=False)
-            _put_boundary(walls, axis.name, len(nodes), BOUNDARIES[axis.boundary])
-        for name in ("t1_fields", "t2_fields"):
-            self.file.create_group(name).attrs["field_names"] = []
+        write_head(self.file, system.problem, self.piece.n, times)
 
     def _create_fields(self) -> None:
-        system, constant = self.plan.system, self.plan.constant_fields
-        group = self.file.create_group("t0_fields")
-        group.attrs["field_names"] = [*system.fields, *constant]
-        for name in (*system.fields, *constant):
-            shape = system.grid if name in constant else (self.plan.n_frames, *system.grid)
-            item = group.create_dataset(
-                name,
-                shape=(self.piece.n, *shape),
-                dtype="<f4",
-                chunks=(1, *shape),
-                compression=None if self.plan.config.compression == "none" else "gzip",
-            )
-            _flag(item, per_sample=True, per_time=name not in constant)
-            item.attrs["dim_varying"] = [True] * system.ndim
+        plan = self.plan
+        is_compressed = plan.config.compression != "none"
+        problem, constant = plan.system.problem, plan.constant_fields
+        create_fields(self.file, problem, self.piece.n, plan.n_frames, constant, is_compressed)
 
     def _fill(self, part: Generated, at: int) -> None:
         system, group = self.plan.system, self.file["t0_fields"]
@@ -170,12 +144,8 @@ class _Writer:
                 group[name][at : at + len(values)] = forcing[:, channel]
 
     def _write_scalars(self, xi: np.ndarray) -> None:
-        system, group = self.plan.system, self.file.create_group("scalars")
-        group.attrs["field_names"] = [*system.parameter_names, *system.constants]
-        for name, values in zip(system.parameter_names, xi.T, strict=True):
-            _put(group, name, values, per_sample=True, per_time=False)
-        for name, value in system.constants.items():
-            _put(group, name, value, per_sample=False, per_time=False)
+        system = self.plan.system
+        write_scalars(self.file, system.parameter_names, xi, system.constants)
 
     def _write_provenance(
         self,
@@ -204,29 +174,3 @@ class _Writer:
         group.create_dataset("environment_id", data=environment, dtype="<i8")
         group.create_dataset("solver_status", data=status, dtype="i1")
         group.create_dataset("attempt", data=attempt, dtype="<i8")
-
-
-def _put(group: h5py.Group, name: str, values: Any, *, per_sample: bool, per_time: bool) -> None:
-    """A small float32 dataset with the flags that every loader looks for."""
-    _flag(
-        group.create_dataset(name, data=np.asarray(values, dtype="<f4")),
-        per_sample=per_sample,
-        per_time=per_time,
-    )
-
-
-def _flag(item: h5py.Dataset, *, per_sample: bool, per_time: bool) -> None:
-    item.attrs["sample_varying"] = per_sample
-    item.attrs["time_varying"] = per_time
-
-
-def _put_boundary(walls: h5py.Group, axis: str, n: int, kind: str) -> None:
-    """One boundary entry for both ends of an axis; what differs per trajectory stands in the scalars."""
-    group = walls.create_group(f"{axis}_{kind.lower()}")
-    group.attrs.update(
-        bc_type=kind, associated_dims=[axis], associated_fields=[], sample_varying=False, time_varying=False
-    )
-    mask = np.zeros(n, dtype=bool)
-    mask[[0, -1]] = True
-    group.create_dataset("mask", data=mask)
-    group.create_dataset("values", data=np.zeros(2, dtype="<f4"))
