@@ -29,6 +29,7 @@ COMMANDS: tuple[str, ...] = (
     "systems",
     "check_system",
     "generate",
+    "import_",
     "audit",
     "show",
     "train",

@@ -13,8 +13,10 @@
     parameters    each parameter changes the solution                                              physics
     invariants    conservation laws, maximum principles, ... on all rows, in float64               physics
 
-A folder that pdejepa did not make gets format and frames only.  Files are hashed before they are opened, so that only
-intact files reach the HDF5 library; foreign files are read by a helper process (see `inspector`).
+Imported data have no solver: instead of declarations and physics, times, splits and parameters are looked at (see
+`imported_checks`), and the verdict says so.  A folder that pdejepa did not make gets format and frames only.  Files are
+hashed before they are opened, so that only intact files reach the HDF5 library; foreign files are read by a helper
+process (see `inspector`).
 """
 
 from __future__ import annotations
@@ -85,6 +87,7 @@ def _audit_content(report: Report, config: AuditConfig, say: Say) -> None:
     """All parts that need intact files; later ones only if the earlier ones leave something to judge."""
     from pdejepa.core.device import pick_device
     from pdejepa.data.audit.content_checks import ContentChecks
+    from pdejepa.data.audit.imported_checks import ImportedChecks
     from pdejepa.data.audit.physics_checks import PhysicsChecks
     from pdejepa.data.well.reader import Dataset
 
@@ -92,6 +95,9 @@ def _audit_content(report: Report, config: AuditConfig, say: Say) -> None:
     if not _check_format(report):
         return
     with Dataset.open(report.root) as data:
+        if data.is_imported:
+            ImportedChecks(data, report).run()
+            return
         content = ContentChecks.of(data, report)
         if content is None or not content.check_declarations():
             return
@@ -154,6 +160,8 @@ def rebuild_command(root: Path) -> str:
 
     try:
         stored = dict(json.loads((root / "config.json").read_bytes()))
+        if stored.get("origin") == "imported":
+            return f"the `pdejepa import` command that made {root}"
         name, size, seed = stored["system"], stored["size"], stored["seed"]
         plain = GenerateConfig(system=name, out=str(root), size=size, seed=seed, raw_frames=stored["raw_frames"])
         is_plain = Plan.of(plain).stored() == stored

@@ -55,6 +55,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     manifest_sha256: str | None = None
     is_foreign: bool = False
+    is_imported: bool = False
 
     def add(
         self,
@@ -77,7 +78,9 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """passed, failed, or "passed in part" where something could not be looked at."""
+        """passed, failed, "passed in part" where something could not be looked at, or "imported, not solved"."""
+        if self.is_imported and not self.failures:
+            return "imported, not solved"
         is_partial = any(finding.state == "skipped" for finding in self.findings)
         return "failed" if self.failures else "passed in part" if is_partial else "passed"
 

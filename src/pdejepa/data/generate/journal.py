@@ -53,12 +53,13 @@ class PieceRecord:
         """Read a shard back and describe it."""
         shard = ShardFile(path)
         try:
-            attempt = shard.column("attempt")
+            attempt = shard.column("attempt") if shard.is_solved else np.zeros(shard.n, dtype=np.int64)
             again = np.flatnonzero(attempt)
+            outcomes = count_outcomes(shard.column("solver_status").tolist()) if shard.is_solved else {}
             return cls(
                 sha256=sha256_file(path),
                 bytes=path.stat().st_size,
-                outcomes=count_outcomes(shard.column("solver_status").tolist()),
+                outcomes=outcomes,
                 redrawn={int(shard.column("trajectory")[row]): int(attempt[row]) for row in again},
                 moments=shard_moments(shard) if piece.split == "train" else None,
                 made=made or {},

@@ -121,15 +121,26 @@ class Dataset:
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """What the data were generated with (system, size, seed, switches, ...); None for foreign data."""
+        """What the data were generated with (system, size, seed, switches, ...), or that they were imported; None for
+        foreign data."""
         return self._first.config
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether `pdejepa import` wrote it: readable like data of ours, but nobody here solved anything."""
+        return (self.config or {}).get("origin") == "imported"
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether a system of ours made it, with settings that can be built again."""
+        return "system" in (self.config or {})
 
     def build_system(self) -> System:
         """The system with the very settings that generated this data set."""
         from pdejepa.systems import build_system
 
         config = self.config
-        if config is None:
+        if config is None or "system" not in config:
             raise DataError(f"{self.root} was not made by pdejepa; its system is not known here.")
         return build_system(config["system"], config["size"], config["switches"])
 

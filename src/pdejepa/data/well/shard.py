@@ -144,6 +144,22 @@ class ShardFile:
         with self._explained():
             return None if self.provenance is None else dict(json.loads(_attribute(self.provenance, "config")))
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether a solver of ours made the values; False for imported and foreign files."""
+        return self.provenance is not None and "solver_status" in self.provenance
+
+    @property
+    def boundaries(self) -> dict[str, str]:
+        """What happens at the ends of each axis, as far as the file tells: ours in our words, else The Well's."""
+        with self._explained():
+            found = {}
+            for group in self._file.get("boundary_conditions", {}).values():
+                for axis in _texts(_attribute(group, "associated_dims")):
+                    found[axis] = str(_attribute(group, "bc_type")).lower()
+            own = (self.config or {}).get("boundaries", {})
+            return {**found, **{str(axis): str(kind) for axis, kind in own.items()}}
+
     def column(self, name: str) -> np.ndarray:
         """One per-row dataset of our own group: environment_id, trajectory, solver_status, attempt."""
         with self._explained():
