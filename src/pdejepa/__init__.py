@@ -2,6 +2,7 @@
 
     pdejepa.systems.get("heat")      a parametric PDE: sampling, solving, generating
     pdejepa.load("RUN")              a trained model that forecasts
+    pdejepa.from_arrays(u, {...})    your own trajectories, to train on
 
 Importing the package is cheap on purpose: PyTorch is loaded only when a system or a model is asked for, so that
 `pdejepa --help` answers at once.
@@ -11,20 +12,22 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+    from pdejepa.data.importing.from_arrays import from_arrays
 
 
 # Written here, and read from here by the build, so that a source tree on PYTHONPATH knows its version
 # without having been installed.
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load", "systems"]
+__all__ = ["__version__", "from_arrays", "load", "systems"]
 
 _LAZY = frozenset({"systems"})
+_LAZY_FUNCTIONS = {"from_arrays": "pdejepa.data.importing.from_arrays"}
 
 
 def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> Any:
@@ -46,12 +49,14 @@ def load(path: str | os.PathLike[str], device: str | torch.device = "auto") -> A
     return load_forecaster(path, device)
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Load `pdejepa.systems` on first use."""
+def __getattr__(name: str) -> Any:
+    """Load `pdejepa.systems` and `pdejepa.from_arrays` on first use."""
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _LAZY_FUNCTIONS:
+        return getattr(importlib.import_module(_LAZY_FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | _LAZY)
+    return sorted({*globals(), *_LAZY, *_LAZY_FUNCTIONS})

@@ -6,7 +6,7 @@
 Parameters may be changed: the trajectory then is what the solver makes of the same initial state with the changed
 ones.  The solver always starts from the state that the random laws draw, because a stored frame need not be a state:
 flows are simulated on a finer grid than they are stored on, and one frame of a wave does not show where it goes.
-Other people's data have no such state; their truth is what is stored, for unchanged parameters only.
+Imported data and other people's have no such state; their truth is what is stored, for unchanged parameters only.
 Letters: T frames, C channels, *grid stored grid.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,12 @@ from torch import Tensor
 from pdejepa.core.errors import DataError, UsageError
 from pdejepa.data.well.inspector import refuse_unreadable
 from pdejepa.data.well.reader import Dataset
+from pdejepa.data.well.stored_problem import name_of
 from pdejepa.evaluate import metrics
 from pdejepa.forecast.forecaster import Forecast
 from pdejepa.systems import System
+from pdejepa.systems.inputs import build_xi
+from pdejepa.systems.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,17 @@ class Truth:
     fields: Tensor
     seconds: float
     outcome: str = "ok"
+    is_stored: bool = False  # read from a file; no solver was asked
 
 
 @dataclass(frozen=True)
 class Case:
-    """A trajectory, known by its initial state (1,C,*solver grid) at t = 0, or by its stored frames (T,C,*grid)."""
+    """A trajectory, known by its initial state (1,C,*solver grid) at t = 0, or by its stored frames (T,C,*grid).
 
-    system: System
+    system: its problem, where no solver is known.
+    """
+
+    system: System | Problem
     split: str
     index: int
     xi: Tensor  # (1,P) float64
@@ -53,7 +60,7 @@ class Case:
         """The first n frames, (1,n,C,*grid) float32."""
         if self.stored is not None:
             return self.stored[None, :n]
-        return self.truth(self.system.times[:n]).fields[None]
+        return self.truth(self._known.times[:n]).fields[None]
 
     def sibling(self) -> Tensor:
         """Another trajectory (1,1,T,C,*grid) under the same parameters, for solvers that learn from one."""
@@ -62,16 +69,23 @@ class Case:
                 "This solver needs another trajectory under the same parameters, which cannot be made: the data were "
                 "not made by pdejepa. Name a trajectory of the system itself, for example --from test:3."
             )
-        other = self.index + self.system.split(self.split).n_environments  # the next one of its environment
-        state, _ = self.system.sample(self.split, other, device=self.state.device)
-        return dataclasses.replace(self, state=state).truth(self.system.times).fields[None, None]
+        system = self._known
+        other = self.index + system.split(self.split).n_environments  # the next one of its environment
+        state, _ = system.sample(self.split, other, device=self.state.device)
+        return dataclasses.replace(self, state=state).truth(system.times).fields[None, None]
 
-    def truth(self, times: Tensor) -> Truth:
+    @property
+    def _known(self) -> System:
+        """The system of a case that has a state."""
+        assert isinstance(self.system, System)
+        return self.system
+
+    def truth(self, times: Tensor | Sequence[float]) -> Truth:
         """The frames at `times`, from the solver where there is a state to start from."""
         if self.state is None:
             return self._stored(len(times))
         began = time.perf_counter()
-        solved = self.system.solve(self.state, self.xi.to(self.state.device), times=times)
+        solved = self._known.solve(self.state, self.xi.to(self.state.device), times=times)
         fields = solved.as_subclass(Tensor)[0].float().cpu()
         return Truth(fields, time.perf_counter() - began, solved.outcome[0].label)
 
@@ -81,7 +95,7 @@ class Case:
                 f"There is no truth to compare {self.split} {self.index} with: the data were not made by pdejepa, so "
                 "only its stored frames are known, for unchanged parameters. Leave out --compare."
             )
-        return Truth(self.stored[:n], 0.0)
+        return Truth(self.stored[:n], 0.0, is_stored=True)
 
 
 def solved_from(system: System, observed: Tensor, xi: Tensor | None, times: Tensor) -> Truth:
@@ -120,16 +134,25 @@ def forecast_errors(result: Forecast, truth: Truth) -> ForecastErrors:
     )
 
 
-def find_case(source: str, system: System, changes: Mapping[str, float], device: str | torch.device = "cpu") -> Case:
-    """The case that `source` names, with changed parameters; `system` is that of the model."""
-    folder, split, index = _parse(source)
+def find_case(
+    source: str, system: System | Problem, changes: Mapping[str, float], device: str | torch.device = "cpu"
+) -> Case:
+    """The case that `source` names, with changed parameters; `system` is that of the model.
+
+    Where no system is known, its problem, and `source` names a folder.
+    """
+    folder, split, index = parse_source(source)
+    if not folder and isinstance(system, Problem):
+        raise DataError(f"No system is known for {system.name}: name the data set, as in --from DIR:test:3.")
     if not folder:
+        assert isinstance(system, System)
         _check_index(system, split, index)
         state, xi = system.sample(split, index, device=device)
         return Case(system, split, index, changed(system, xi, changes), state)
     with Dataset.open(folder) as data:
         refuse_unreadable(sorted({*data.shards(split), data.shards(data.splits[0])[0]}))
-        if data.system_name != system.name or data.field_names != system.fields:
+        name = data.system_name if isinstance(system, System) else name_of(data)
+        if name != system.name or data.field_names != system.fields:
             raise DataError(f"{folder} holds {data.system_name[:60]!r}; the model forecasts {system.name}.")
         return _from_data(data, system, split, index, changes, device)
 
@@ -144,16 +167,18 @@ def _check_index(system: System, split: str, index: int) -> None:
         )
 
 
-def changed(system: System, xi: Tensor, changes: Mapping[str, float]) -> Tensor:
+def changed(system: System | Problem, xi: Tensor, changes: Mapping[str, float]) -> Tensor:
     """Parameters (1,P) with some of them replaced, by name."""
     unknown = [name for name in changes if name not in system.parameter_names]
     if unknown:
-        return system.xi(dict(changes))  # refuses, with a hint
+        return build_xi(system, dict(changes))  # refuses, with a hint
+    if not system.parameters:
+        return xi
     named = {name: float(values[0]) for name, values in system.named(xi).items()}
-    return system.xi({**named, **changes})
+    return build_xi(system, {**named, **changes})
 
 
-def _parse(source: str) -> tuple[str, str, int]:
+def parse_source(source: str) -> tuple[str, str, int]:
     head, _, number = source.rpartition(":")
     folder, _, split = head.rpartition(":")
     if not split or not number.isdecimal() or len(number) > 9:
@@ -162,21 +187,27 @@ def _parse(source: str) -> tuple[str, str, int]:
 
 
 def _from_data(
-    data: Dataset, system: System, split: str, index: int, changes: Mapping[str, float], device: str | torch.device
+    data: Dataset,
+    system: System | Problem,
+    split: str,
+    index: int,
+    changes: Mapping[str, float],
+    device: str | torch.device,
 ) -> Case:
     row = data.read(split, index)
     if row.fields.shape[2:] != system.grid:
         raise DataError(f"{data.root} has the grid {row.fields.shape[2:]}, the model {system.grid}.")
-    xi = changed(system, system.xi(row.xi), changes)
-    fits = len(row.times) == len(system.times) and np.allclose(row.times, system.times.numpy(), rtol=1e-6)
-    is_same = bool(torch.equal(xi, system.xi(row.xi)))
-    stored = torch.from_numpy(row.fields) if fits and (is_same or data.config is None) else None
-    if data.config is None:
+    own = torch.tensor([list(row.xi.values())], dtype=torch.float64)  # (1,P)
+    xi = changed(system, own, changes)
+    fits = len(row.times) == len(system.times) and np.allclose(row.times, np.asarray(system.times), rtol=1e-6)
+    is_same = bool(torch.equal(xi, own))
+    stored = torch.from_numpy(row.fields) if fits and (is_same or not data.is_solved) else None
+    if not data.is_solved:
         if stored is None:
             raise DataError(f"{data.root}: its output times are others than the model's.")
         kept = len(stored) if is_same else system.structure.time_order  # no truth for other parameters
         return Case(system, split, index, xi, stored=stored[:kept])
-    made_by = data.build_system()
+    made_by, seed = data.build_system(), (data.config or {})["seed"]
     number, attempt = (int(data.column(split, name)[index]) for name in ("trajectory", "attempt"))
-    state, _ = made_by.sample(split, number, seed=data.config["seed"], attempt=attempt, device=device)
+    state, _ = made_by.sample(split, number, seed=seed, attempt=attempt, device=device)
     return dataclasses.replace(Case(made_by, split, index, xi, state), stored=stored)

@@ -89,7 +89,7 @@ def make_record(
     seconds = details.get("seconds", {})
     words = ("device", "torch", "commit", "data_hash", "weights_sha256")
     return Evaluation(
-        system=forecaster.system.name,
+        system=forecaster.problem.name,
         recipe=printable(str(details.get("recipe", "custom"))),
         variant=forecaster.surrogate.variant,
         polish=bool(details.get("polish", False)),
@@ -216,7 +216,7 @@ def evaluation_table(record: Record) -> Table:
     """One row per split; the metric by which the system is judged comes first and carries a star."""
     judged = "joint" if metric_of(record.system) == "rel_l2_joint" else "rel L2"
     names = [judged, *(name for name in COLUMNS if name != judged)]
-    if len(get(record.system).fields) == 1:
+    if _n_channels(record) == 1:
         names.remove("joint")  # the same number
     heads = [f"{name}*" if name == judged else name for name in names]
     rows = [
@@ -226,3 +226,9 @@ def evaluation_table(record: Record) -> Table:
     notes = [f"{head}: {COLUMNS[name][1]}" for head, name in zip(heads, names, strict=True)]
     last = "unstable: forecasts that left every plausible bound; each counts as 100 %"
     return Table(("split", "n", *heads, "unstable"), rows, [". ".join((*notes, last)) + ". *: the judged metric."])
+
+
+def _n_channels(record: Record) -> int:
+    """Fields of what was forecast: the errors tell them one by one, older ones leave them to the system."""
+    told = [len(found.per_channel) for found in record.errors.values()]
+    return max(told, default=0) or (len(get(record.system).fields) if is_known(record.system) else 1)

@@ -23,8 +23,9 @@ from pdejepa.data.source import Generated, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.record import SplitErrors
+from pdejepa.evaluate.truth import source_of
 from pdejepa.forecast.forecaster import Forecaster
-from pdejepa.systems import System
+from pdejepa.systems.problem import Problem
 
 if TYPE_CHECKING:
     from pdejepa.baselines.inference import PublishedSolver
@@ -39,7 +40,7 @@ Block = tuple[Tensor, Tensor, Tensor | None]  # fields (b,T,C,*grid) float32, xi
 def evaluate(
     forecaster: Judged,
     splits: Sequence[str],
-    data: Dataset | None = None,
+    data: Dataset | Trajectories | None = None,
     n: int | None = None,
     observed: int | None = None,
     report: Callable[[int], None] | None = None,
@@ -48,57 +49,65 @@ def evaluate(
 
     observed: frames given to the model, if other than its history (2 is allowed for second-order systems).
     """
-    system, n_observed = forecaster.system, observed or forecaster.card.history
+    source, n_observed = source_of(forecaster, data), observed or forecaster.card.history
+    told = "generated" if isinstance(source, Generated) else printable(source.name)
     found = {}
-    for split, count in trajectory_counts(forecaster, splits, data, n).items():
+    for split, count in trajectory_counts(forecaster, splits, source, n).items():
         tables = []
-        for fields, xi, support in _blocks(forecaster, data, split, count):
+        for fields, xi, support in _blocks(forecaster, source, split, count):
             tables.append(_judge(forecaster, fields, xi, n_observed, support))
             if report:
                 report(len(fields))
         joined = {key: torch.cat([table[key] for table in tables]) for key in tables[0]}
-        found[split] = _summary(joined, system.fields, "generated" if data is None else printable(str(data.root)))
+        found[split] = _summary(joined, forecaster.problem.fields, told)
     return found
 
 
 def trajectory_counts(
-    forecaster: Judged, splits: Sequence[str], data: Dataset | None = None, n: int | None = None
+    forecaster: Judged, splits: Sequence[str], data: Dataset | Trajectories | None = None, n: int | None = None
 ) -> dict[str, int]:
     """How many trajectories of each split will be judged; DataError if the data do not fit or are too few."""
     if n is not None and n < 1:
         raise DataError(f"The number of trajectories must be 1 or more; got {n}.")
-    if data is not None:
-        _check_data(forecaster.system, data)
-    return {split: _count(forecaster, data, split, n) for split in splits}
+    source = source_of(forecaster, data)
+    if not isinstance(source, Generated):
+        _check_data(forecaster.problem, source)
+    return {split: _count(forecaster, source, split, n) for split in splits}
 
 
 def score(forecaster: Forecaster, fields: Tensor, xi: Tensor, observed: int | None = None) -> SplitErrors:
     """The errors over trajectories in memory, fields (B,T,C,*grid) in physical units and xi (B,P)."""
     n_observed = observed or forecaster.card.history
-    return _summary(_judge(forecaster, fields, xi, n_observed), forecaster.system.fields)
+    return _summary(_judge(forecaster, fields, xi, n_observed), forecaster.problem.fields)
 
 
 # ---- truth -----------------------------------------------------------------------------------------------------
-def _check_data(system: System, data: Dataset) -> None:
-    """The data set must hold what the model forecasts."""
-    grid = tuple(np.shape(axis)[-1] for axis in data.axes.values())
+def _check_data(problem: Problem, source: Trajectories) -> None:
+    """The trajectories must be of what the model forecasts."""
+    other = source.problem
     pairs = (
-        ("system", data.system_name, system.name),
-        ("fields", data.field_names, system.fields),
-        ("parameters", data.parameter_names, system.parameter_names),
-        ("grid", grid, system.grid),
-        ("number of frames", len(data.times), len(system.times)),
+        ("system", other.name, problem.name),
+        ("fields", other.fields, problem.fields),
+        ("parameters", other.parameter_names, problem.parameter_names),
+        ("grid", other.grid, problem.grid),
+        ("number of frames", _n_frames(source), len(problem.times)),
     )
     for what, there, here in pairs:
         if there != here:
-            raise DataError(f"{data.root} does not fit the model: its {what}: {there}; the model's: {here}.")
-    if not np.allclose(data.times, system.times.numpy(), rtol=1e-6):
-        raise DataError(f"{data.root} does not fit the model: its output times are others than the model's.")
+            raise DataError(f"{source.name} does not fit the model: its {what}: {there}; the model's: {here}.")
+    times = source.dataset.times if isinstance(source, Stored) else np.asarray(other.times)
+    if not np.allclose(times, problem.times, rtol=1e-6):
+        raise DataError(f"{source.name} does not fit the model: its output times are others than the model's.")
 
 
-def _count(forecaster: Judged, data: Dataset | None, split: str, n: int | None) -> int:
-    if data is not None:
-        there = data.n(split)
+def _n_frames(source: Trajectories) -> int:
+    """As stored, which may be more than the model's (--raw-frames)."""
+    return len(source.dataset.times) if isinstance(source, Stored) else len(source.problem.times)
+
+
+def _count(forecaster: Judged, source: Trajectories, split: str, n: int | None) -> int:
+    if not isinstance(source, Generated):
+        there = source.n(split)
     else:
         size = forecaster.details.get("size", "paper") if isinstance(forecaster, Forecaster) else "paper"
         there = forecaster.system.split(split).size(size)
@@ -108,13 +117,8 @@ def _count(forecaster: Judged, data: Dataset | None, split: str, n: int | None) 
     return there if n is None else n
 
 
-def truth_of(forecaster: Judged, data: Dataset | None) -> Trajectories:
-    """The data set, or the system of the model."""
-    return Generated(forecaster.system) if data is None else Stored(data)
-
-
-def _blocks(forecaster: Judged, data: Dataset | None, split: str, n: int) -> Iterator[Block]:
-    problem, source, start = forecaster.problem, truth_of(forecaster, data), 0
+def _blocks(forecaster: Judged, source: Trajectories, split: str, n: int) -> Iterator[Block]:
+    problem, start = forecaster.problem, 0
     row = 4 * len(problem.times) * len(problem.fields) * math.prod(problem.grid)
     for block in source.blocks(split, n, int(BLOCK_BYTES / row), forecaster.device):
         reads = "support" in forecaster.card.reads

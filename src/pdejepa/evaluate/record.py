@@ -101,8 +101,11 @@ class Record(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_known(self.system):
+        is_generated = any(found.source == "generated" for found in self.errors.values())
+        if is_generated and not is_known(self.system):  # stored truth needs no system
             raise ConfigError(f"unknown system {self.system[:40]!r}")
+        if not re.fullmatch(r"\w+", self.system, re.ASCII):
+            raise ConfigError(f"{self.system[:40]!r} is not the name of a system")
         for split in self.errors:
             if not re.fullmatch(r"\w+", split, re.ASCII):
                 raise ConfigError(f"errors: {split[:40]!r} is not the name of a split")

@@ -194,7 +194,8 @@ class _Run:
             )
         if self.context.rank == 0:
             remember(self.out, self.config)
-            write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict()})
+            folder = {"folder": str(Path(self.config.data).resolve())} if self.config.data else {}
+            write_json(path, {"hash": data.hash, "statistics": data.statistics.to_dict(), **folder})
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.text import duration
+from pdejepa.data.source import Generated, Trajectories
 from pdejepa.method.chain import BUILD, settled
 from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.systems import System, build_system
-from pdejepa.systems.problem import Problem
 from pdejepa.training.settings import Budget, StageTraining
 from pdejepa.training.stage import Context
 from pdejepa.training.step import Learner
@@ -62,17 +62,21 @@ class Estimate:
         return f"About {duration(self.seconds)} on this machine ({parts})."
 
 
-def estimate(config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> Estimate:
-    """Time a few steps of every stage on the CPU."""
+def estimate(
+    config: RunConfig, source: Trajectories | None = None, clock: Callable[[], float] = time.perf_counter
+) -> Estimate:
+    """Time a few steps of every stage on the CPU.  source: of the training, if not what a system generates."""
     config = settled(config, CPU)
-    system = build_system(config.system, config.size, config.switches)
-    n = {split: config.counts.get(split, system.split(split).size(config.size)) for split in ("train", "valid")}
-    found = Estimate(data=0.0 if config.data else _data_seconds(system, sum(n.values()), clock))
+    if source is None:
+        source = Generated(build_system(config.system, config.size, config.switches), config.size)
+    n = {split: config.counts.get(split, source.n(split)) for split in ("train", "valid")}
+    is_made = isinstance(source, Generated) and not config.data
+    found = Estimate(data=_data_seconds(source.system, sum(n.values()), clock) if is_made and source.system else 0.0)
     small = _small(config)
-    data = _random_data(system, small)
+    data = _random_data(source, small)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Surrogate(system.problem, small.model, small.variant, data.statistics, small.history)
+        model = Surrogate(source.problem, small.model, small.variant, data.statistics, small.history)
         for name in config.stages:
             seconds = _step_seconds(small, data, model, name, clock)
             settings: StageTraining = getattr(config, name).training
@@ -120,13 +124,19 @@ def _data_seconds(system: System, n: int, clock: Callable[[], float]) -> float:
     return (clock() - begun) * n / few
 
 
-def _random_data(system: System, config: RunConfig) -> TrainingData:
+def _random_data(source: Trajectories, config: RunConfig) -> TrainingData:
     """Smooth-less but finite fields of the right shape, with real parameters."""
-    problem: Problem = system.problem
+    problem, system = source.problem, source.system
     shape = (N_ROWS, len(problem.times), len(problem.fields), *problem.grid)
     draws = torch.Generator().manual_seed(0)
     fields = {split: torch.randn(shape, generator=draws) for split in ("train", "valid")}
-    xi: dict[str, Tensor] = {split: system.sample(split, range(N_ROWS))[1] for split in fields}
+    xi: dict[str, Tensor] = {}
+    for split in fields:
+        if system is not None:
+            xi[split] = system.sample(split, range(N_ROWS))[1]
+        else:
+            rows = source.block(split, 0, min(N_ROWS, source.n(split))).xi
+            xi[split] = rows[torch.arange(N_ROWS) % len(rows)]
     coordinate = config.model.field.coordinate
     return normalised(problem, fields, xi, "", coordinate, "as_is", system)
 

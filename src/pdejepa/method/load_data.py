@@ -33,9 +33,10 @@ def load_data(config: RunConfig, device: torch.device, show: bool = True) -> Tra
         system = build_system(config.system, config.size, config.switches)
         return from_source(config, Generated(system, config.size), device, show)
     with Dataset.open(config.data) as dataset:
-        if dataset.system_name != config.system:
-            raise DataError(f"{config.data} holds {dataset.system_name}; the training is for {config.system}.")
-        return from_source(config, Stored(dataset), device, show)
+        source = Stored(dataset)
+        if source.problem.name != config.system:
+            raise DataError(f"{config.data} holds {source.problem.name}; the training is for {config.system}.")
+        return from_source(config, source, device, show)
 
 
 def from_source(config: RunConfig, source: Trajectories, device: torch.device, show: bool = True) -> TrainingData:

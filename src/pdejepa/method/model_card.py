@@ -68,20 +68,22 @@ def _head(problem: Problem, details: dict[str, Any]) -> str:
 
 def _use(problem: Problem, details: dict[str, Any]) -> str:
     needed = [p for p in problem.parameters if p.default is None]
-    values = ", ".join(f"{p.name}={_typical(p, details['parameters'][p.name]['train']):.3g}" for p in needed)
+    values = "".join(f", {p.name}={_typical(p, details['parameters'][p.name]['train']):.3g}" for p in needed)
     shape = ", ".join(str(n) for n in (len(details["fields"]), *details["grid"]))
     shape = f"2, {shape}" if details["history"] == 2 else shape
     return (
         "## Use\n\n```python\n"
         "import pdejepa\n\n"
         'model = pdejepa.load("DIR")                 # the folder of this file\n'
-        f"result = model.forecast(u0, {values})   # u0 ({shape}), physical units\n"
+        f"result = model.forecast(u0{values})   # u0 ({shape}), physical units\n"
         "result.new, result.times, result.support.sentences, result.outcome\n"
         "```"
     )
 
 
 def _parameters(details: dict[str, Any]) -> str:
+    if not details["parameters"]:
+        return "## Parameters\n\nNone."
     rows = [
         (Code(name), told["symbol"], told["unit"], told["meaning"], "[{:.6g}, {:.6g}]".format(*told["train"]))
         for name, told in details["parameters"].items()
@@ -95,7 +97,7 @@ def _training(details: dict[str, Any], rounded: Sequence[str]) -> str:
     polish = "with" if details["polish"] else "without"
     text = (
         f"## Training\n\nRecipe `{details['recipe']}`, {polish} joint polishing at the end, seed {details['seed']}. "
-        f"Variant `{details['variant']}`: {VARIANTS[details['variant']]}. Data size `{details['size']}`"
+        f"Variant `{details['variant']}`: {VARIANTS[details['variant']]}. {_data(details)}"
         f"{_hash(details['data_hash'])}. Device: {details['device'] or 'not recorded'}; PyTorch {details['torch']}"
         f"{_commit(details['commit'])}."
     )
@@ -113,7 +115,21 @@ def _training(details: dict[str, Any], rounded: Sequence[str]) -> str:
     return text
 
 
+def _data(details: dict[str, Any]) -> str:
+    """What it was trained on: a data set, or data of a size that its system makes."""
+    name = str(details["training"].get("data") or "")
+    is_given = name and not is_known(details["system"])
+    return f"Data set `{name}`" if is_given else f"Data size `{details['size']}`"
+
+
 def _repeat(details: dict[str, Any]) -> str:
+    if not is_known(details["system"]) and details["training"].get("data"):
+        command = f"pdejepa train DIR --recipe {details['recipe']} --seed {details['seed']} --out RUN"
+        return (
+            f"## How to repeat it\n\n```bash\n{command}\n```\n\nDIR is the data set "
+            f"`{details['training']['data']}`, whose `manifest.json` has the SHA-256 `{details['data_hash']}`. "
+            "Settings that differ from the recipe's are in `config.json`."
+        )
     if not is_known(details["system"]):
         return (
             "## How to repeat it\n\nThe equation of these data has no class where this card was written, so there is "

@@ -14,14 +14,16 @@ from typing import Any
 import torch
 
 from pdejepa.core.config import to_dict
-from pdejepa.core.device import rank_and_world
+from pdejepa.core.device import pick_device, rank_and_world
 from pdejepa.core.errors import CheckpointError, PdejepaError
 from pdejepa.core.files import lock, sha256_file
 from pdejepa.core.locks import remove_bare
 from pdejepa.core.provenance import commit
+from pdejepa.data.source import Trajectories
 from pdejepa.forecast.header import CONFIG_NAME
 from pdejepa.forecast.locate import WEIGHTS_NAME
 from pdejepa.method.chain import Trained, train_stages
+from pdejepa.method.load_data import from_source
 from pdejepa.method.model_card import kept_training
 from pdejepa.method.run_config import RunConfig
 from pdejepa.method.run_settings import read_json
@@ -34,11 +36,12 @@ def train(
     say: Callable[[str], object] = print,
     restart: str = "",
     started: float | None = None,
+    data: Trajectories | None = None,
 ) -> Trained:
     """Train (or continue) in the folder `out` and write RUN/model; see `pdejepa train --help`.
 
     restart: forget this stage and those after it first.  started: when the clock of the total began
-    (time.monotonic), if that was before this call.
+    (time.monotonic), if that was before this call.  data: what to train on, if not what the configuration names.
     """
     folder, begin = Path(out), time.monotonic() if started is None else started
     rank, world = rank_and_world()
@@ -55,7 +58,8 @@ def train(
     is_new = not folder.exists()
     with lock(folder, (rank, world) if world > 1 else None, wait=False):
         try:
-            return train_stages(config, folder, say, after_stage, restart)
+            loaded = None if data is None else from_source(config, data, pick_device(config.device), show=rank == 0)
+            return train_stages(config, folder, say, after_stage, restart, loaded)
         except PdejepaError:
             if is_new:
                 remove_bare(folder)

@@ -180,6 +180,8 @@ class Conditioner:
             centre, scale = self.statistics.coefficients[term.name]
             columns.append(term.sign * (value - centre) / scale)
         columns += [named[name] for name in self.scalars]
+        if not columns:  # no parameters: C alone
+            return xi.new_zeros((len(xi), 0), dtype=torch.float32)
         return torch.stack(columns, 1).float()  # (B,M)
 
     def strength(self, xi: Tensor) -> Tensor:
@@ -189,6 +191,8 @@ class Conditioner:
         """
         table = self.statistics.unit_ranges or self.statistics.ranges
         ranges = [table[parameter.name] for parameter in self.problem.parameters]
+        if not ranges:
+            return xi.new_ones(len(xi), dtype=torch.float64)
         low, high = (torch.tensor(ends, dtype=torch.float64, device=xi.device) for ends in zip(*ranges, strict=True))
         largest = xi.new_ones(len(xi), dtype=torch.float64)
         here, nearest = (self.problem.named(rows) for rows in (xi.double(), xi.double().clamp(low, high)))
@@ -229,9 +233,9 @@ class Conditioner:
 
     @property
     def n_conditions(self) -> int:
-        """Length of `vector`."""
+        """Length of `vector`; without parameters it is one constant."""
         n_terms, n_others = len(self.problem.structure.terms), len(forcing_parameters(self.problem))
-        return n_terms + {"none": 0, "constant": n_others, "time": 2 * N_MODES}[self.problem.structure.forcing]
+        return max(1, n_terms + {"none": 0, "constant": n_others, "time": 2 * N_MODES}[self.problem.structure.forcing])
 
     def vector(self, xi: Tensor, s: Tensor) -> Tensor:
         """All that is known of the physics around the frame times s (B,) as numbers (B,n_conditions).
@@ -251,4 +255,5 @@ class Conditioner:
         for name in forcing_parameters(self.problem) if self.problem.structure.forcing == "constant" else ():
             low, high = self.statistics.ranges[name]
             columns.append(((2 * named[name] - low - high) / ((high - low) or 1.0))[:, None].float())
-        return torch.cat(columns, 1)
+        vector = torch.cat(columns, 1)
+        return vector if vector.shape[1] else vector.new_zeros(len(vector), 1)

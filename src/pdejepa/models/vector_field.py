@@ -144,7 +144,9 @@ class StructuredField(nn.Module):
         """shared (B,N,D) or None, responses (B,M,N,D), and what is neither (forcing and FiLM) or None."""
         h = self.backbone(state)  # (B,N,w)
         shared = self.C_head(h).float() if self.C_head is not None else None
-        responses = torch.stack([head(h).float() for head in self.D_heads], 1)
+        found = [head(h).float() for head in self.D_heads]
+        assert found or shared is not None
+        responses = torch.stack(found, 1) if found else shared[:, None][:, :0]  # type: ignore[index]
         rest = None
         if self.forced is not None and drive.forcing is not None:
             rest = self.forced(h, drive.forcing(s), *self.backbone.places_of_tokens()).float()
@@ -177,7 +179,7 @@ class ConditionalField(nn.Module):
         """`n_parameters`: the size to match with the hidden layer of the head (0: a plain linear head)."""
         super().__init__()
         self.backbone = _Backbone(config, patches, state_width or width, config.depth)
-        self.condition = nn.Linear(n_terms, config.width)
+        self.condition = nn.Linear(max(1, n_terms), config.width)  # without parameters: a constant
         self.forced = nn.Linear(n_forcing, config.width) if n_forcing else None
         spare = n_parameters - sum(p.numel() for p in self.parameters()) - 2 * config.width - width
         hidden = max(1, round(spare / (config.width + 1 + width))) if n_parameters else 0
@@ -188,7 +190,8 @@ class ConditionalField(nn.Module):
         added = None
         if self.forced is not None and drive.forcing is not None:
             added = self.forced(drive.forcing(s))  # (B,N,w)
-        token = in_float32(self.condition, drive.r)[:, None]  # (B,1,w)
+        r = drive.r if drive.r.shape[1] else drive.r.new_zeros(len(drive.r), 1)
+        token = in_float32(self.condition, r)[:, None]  # (B,1,w)
         return self.head(self.backbone(state, added, token)[:, 1:]).float()  # (B,N,D)
 
 

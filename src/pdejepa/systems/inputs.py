@@ -125,6 +125,8 @@ def build_xi(problem: Described, given: Mapping[str, Any], options: tuple[str, .
         raise ParameterError(f"{system} has no parameter {repr(unknown[0])[:60]}{hint} It needs {needs}.")
     if missing:
         raise ParameterError(f"{system} needs {needs}; got {', '.join(given) or 'none'}.")
+    if not parameters:
+        return torch.zeros((1, 0), dtype=torch.float64)
     columns = [_column(system, parameter, given.get(parameter.name, parameter.default)) for parameter in parameters]
     lengths = {name: len(column) for name, column in zip(names, columns, strict=True) if len(column) != 1}
     if len(set(lengths.values())) > 1:

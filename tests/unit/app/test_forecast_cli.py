@@ -19,6 +19,7 @@ from pdejepa.baselines.inference import PublishedSolver
 from pdejepa.data.generate.job import GenerateConfig, generate
 from pdejepa.evaluate import protocol
 from pdejepa.evaluate.cases import find_case
+from pdejepa.evaluate.truth import source_of
 from pdejepa.method.save_model import save_model
 from pdejepa.systems import switch_values
 from tests.unit.baselines.token_solvers import shaken, task_of
@@ -353,7 +354,7 @@ def test_who_learns_from_another_trajectory_is_given_one_of_its_environment(publ
     assert torch.equal(solver.system.sample("test", 3)[1], xi)
     expected = solver.system.solve(other, case.xi).as_subclass(Tensor).float()
     assert torch.equal(case.sibling()[0], expected)
-    (fields, rows, support) = next(protocol._blocks(solver, None, "test", 5))
+    (fields, rows, support) = next(protocol._blocks(solver, source_of(solver), "test", 5))
     assert support is not None
     assert torch.equal(support[3, 0], solver.system.generate("test", 1, start=3 + n).fields[0])
     assert not torch.equal(support[:, 0], fields)

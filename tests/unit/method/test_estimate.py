@@ -56,7 +56,7 @@ def test_a_starved_training_is_refused_in_one_sentence() -> None:
 def test_fast_is_not_started_on_a_cpu(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command asks for --yes, and leaves nothing behind."""
     starved = Estimate(step=dict.fromkeys(NAMES, 30.0), steps=dict.fromkeys(NAMES, 3))
-    monkeypatch.setattr("pdejepa.method.estimate.estimate", lambda config: starved)
+    monkeypatch.setattr("pdejepa.method.estimate.estimate", lambda *_: starved)
     words = ["train", "combined", "--recipe", "fast", "--device", "cpu", "--out", f"{tmp_path}/run"]
     result = CliRunner().invoke(build_app(), words)
     assert isinstance(result.exception, UsageError)

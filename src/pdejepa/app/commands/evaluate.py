@@ -10,7 +10,7 @@ import typer
 from pdejepa.app.commands.output_paths import check_file
 
 if TYPE_CHECKING:
-    from pdejepa.data.well.reader import Dataset
+    from pdejepa.data.source import Trajectories
     from pdejepa.evaluate.evaluations import Evaluation
     from pdejepa.forecast.forecaster import Forecaster
 
@@ -29,7 +29,12 @@ def evaluate(
         typer.Option("--splits", metavar="A,B", help="Which splits; test and all out-of-distribution ones by default."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Data set; generated in memory if not given.")
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Data set; generated in memory if not given, or that of the training where no system is known.",
+        ),
     ] = None,
     n: Annotated[int | None, typer.Option("--n", min=1, help="Only the first N trajectories of each split.")] = None,
     observed: Annotated[
@@ -55,6 +60,7 @@ def evaluate(
     from pdejepa.evaluate.protocol import evaluate as run
     from pdejepa.evaluate.protocol import trajectory_counts
     from pdejepa.evaluate.record import Record
+    from pdejepa.evaluate.truth import source_of
     from pdejepa.forecast.forecaster import Forecaster
 
     check_file("--out", out)
@@ -66,14 +72,15 @@ def evaluate(
         _check_published(out, observed)
     with ExitStack() as stack:
         dataset = stack.enter_context(Dataset.open(data)) if data is not None else None
-        chosen = _splits(forecaster, dataset, splits)
-        counts = trajectory_counts(forecaster, chosen, dataset, n)
+        source = source_of(forecaster, dataset)
+        chosen = _splits(source, splits)
+        counts = trajectory_counts(forecaster, chosen, source, n)
         if is_ours:
             _check_record(make_record(forecaster, {}, observed), out, counts)
-        bar = stack.enter_context(progress(sum(counts.values()), f"evaluate {forecaster.system.name}"))
-        errors = run(forecaster, chosen, dataset, n, observed, bar.advance)
+        bar = stack.enter_context(progress(sum(counts.values()), f"evaluate {forecaster.problem.name}"))
+        errors = run(forecaster, chosen, source, n, observed, bar.advance)
     if not is_ours:
-        plain = Record(system=forecaster.system.name, solver=forecaster.card.name, seed=0, errors=errors)
+        plain = Record(system=forecaster.problem.name, solver=forecaster.card.name, seed=0, errors=errors)
         typer.echo(evaluation_table(plain).text())
         return
     record = make_record(forecaster, errors, observed)
@@ -85,9 +92,9 @@ def evaluate(
 def _check_observed(forecaster: Forecaster, observed: int | None) -> None:
     from pdejepa.core.errors import DataError
 
-    if (observed or 1) > forecaster.system.structure.time_order:
+    if (observed or 1) > forecaster.problem.structure.time_order:
         raise DataError(
-            f"--observed {observed} is for second-order systems; {forecaster.system.name} expects the observed state "
+            f"--observed {observed} is for second-order systems; {forecaster.problem.name} expects the observed state "
             "as one frame. Leave it out."
         )
 
@@ -109,18 +116,29 @@ def _check_record(record: Evaluation, out: Path | None, counts: dict[str, int]) 
         raise UsageError(f"--out: {out} has errors on {more}; fewer do not replace them. Name another file.")
 
 
-def _splits(forecaster: Forecaster, data: Dataset | None, text: str | None) -> list[str]:
-    from pdejepa.core.errors import UsageError
+def _splits(source: Trajectories, text: str | None) -> list[str]:
+    from pdejepa.core.errors import DataError, UsageError, did_you_mean
 
-    if text is not None:
-        names = [name.strip() for name in text.split(",") if name.strip()]
-        if not names:
-            raise UsageError("--splits names no split; give for example --splits test,ood.")
-        for name in names:
-            forecaster.system.split(name)  # refuses, with a hint
-        return list(dict.fromkeys(names))
-    usual = [split.name for split in forecaster.system.splits if split.name == "test" or split.is_ood]
-    return [name for name in usual if data is None or name in data.splits]
+    if text is None:
+        usual = _usual_splits(source)
+        return [name for name in usual if source.system is None or name in source.splits]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--splits names no split; give for example --splits test,ood.")
+    for name in names:
+        if source.system is not None:
+            source.system.split(name)  # refuses, with a hint
+        elif name not in source.splits:
+            hint = did_you_mean(name, source.splits) or f"; its splits: {', '.join(source.splits)}"
+            raise DataError(f"{source.name} has no split {name!r}{hint}.")
+    return list(dict.fromkeys(names))
+
+
+def _usual_splits(source: Trajectories) -> list[str]:
+    """test, and what is out of distribution."""
+    if source.system is not None:
+        return [split.name for split in source.system.splits if split.name == "test" or split.is_ood]
+    return [name for name in source.splits if name == "test" or name.startswith("ood")]
 
 
 def _record(forecaster: Forecaster, record: Evaluation, out: Path | None, is_usual: bool, source: str) -> None:

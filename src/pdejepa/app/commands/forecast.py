@@ -99,9 +99,9 @@ class _Asked:
 
 def _from_case(solver: Any, source: str, values: dict[str, float], frames: int | None) -> _Asked:
     """The trajectory that --from names."""
-    from pdejepa.evaluate.cases import find_case
+    from pdejepa.evaluate.truth import case_of
 
-    case = find_case(source, solver.system, values, solver.device)
+    case = case_of(solver, source, values)
     support = {"support": case.sibling()} if "support" in solver.card.reads else {}
     result = solver.forecast(case.observed(solver.card.history), case.xi, n_frames=frames, **support)
     title, name = f"{case.system.title}, {case.split} {case.index}", f"{case.system.name}_{case.split}_{case.index}"
@@ -166,7 +166,8 @@ def _comparison(result: Forecast, truth: Truth) -> str:
     errors = forecast_errors(result, truth)
     text = (
         f"Relative L2 error {percent(errors.forecast)}, in the last frame {percent(errors.last)}; repeating the last "
-        f"observed frame would give {percent(errors.repeat)}. The solver took {truth.seconds:.2f} s."
+        f"observed frame would give {percent(errors.repeat)}. "
+        f"{'The truth is what is stored.' if truth.is_stored else f'The solver took {truth.seconds:.2f} s.'}"
     )
     return text if truth.outcome == "ok" else f"{text} The solve was {truth.outcome}."
 

@@ -10,6 +10,7 @@ import typer
 from pdejepa.app.commands.options import ConfigFile, Overrides, PrintConfig, configure
 
 if TYPE_CHECKING:
+    from pdejepa.data.source import Stored
     from pdejepa.method.chain import Trained
     from pdejepa.method.run_config import RunConfig
 
@@ -20,7 +21,10 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    system: Annotated[str, typer.Argument(metavar="NAME", help="One of the systems; `pdejepa systems` lists them.")],
+    system: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="One of the systems; `pdejepa systems` lists them. Or a folder of data."),
+    ],
     overrides: Overrides = None,
     out: Annotated[str | None, typer.Option("--out", metavar="RUN", help="Folder of the run.")] = None,
     recipe: Annotated[
@@ -54,8 +58,9 @@ def train(
     config: ConfigFile = None,
     print_config: PrintConfig = False,
 ) -> None:
-    """Train a surrogate of a system. The same command continues an interrupted training, exactly.
+    """Train a surrogate of a system, or of data. The same command continues an interrupted training, exactly.
 
+    pdejepa train DIR takes the data set in DIR, imported or generated; sizes and steps follow from it and are printed.
     Any field of the configuration can be set by a word, for example model.field.depth=4 or
     dynamics.training.optimiser.lr=1e-3; --print-config shows them all. Under torchrun, ranks share every batch.
     """
@@ -65,6 +70,7 @@ def train(
     from pdejepa.method import recipes
     from pdejepa.method.chain import with_seconds
     from pdejepa.method.pipeline import train as run
+    from pdejepa.method.recipes.derived import sizes_in_words
     from pdejepa.method.run_config import RunConfig
 
     options = {
@@ -74,14 +80,22 @@ def train(
         "seed": seed,
         "device": device,
     }
-    defaults = recipes.get(system, recipe or _usual_recipe(out, device))
+    source = _stored(system, data, overrides)
+    usual = recipe or _usual_recipe(out, device)
+    if source is None:
+        defaults = recipes.get(system, usual)
+    else:
+        options["data"] = source.name
+        defaults = recipes.for_data(source, usual)
     if seconds is not None:
         defaults = with_seconds(configure(RunConfig, config, (), options, defaults), seconds)
     settings = configure(RunConfig, config, overrides, options, defaults, print_config)
     if out is None:
         raise UsageError("Name a folder for the run: --out RUN.")
     _check_resume(resume, out)
-    _tell_cost(settings, out, yes)
+    if source is not None and source.system is None:
+        typer.echo(sizes_in_words(settings, source.problem, settings.counts["train"]))
+    _tell_cost(settings, source, out, yes)
     trained = run(settings, out, typer.echo, restart, started)
     if rank_and_world()[0] == 0:
         typer.echo(_summary(trained, out))
@@ -101,7 +115,30 @@ def _usual_recipe(out: str | None, device: str | None) -> str:
     return "fast" if pick_device(device or "auto").type == "cuda" else "laptop"
 
 
-def _tell_cost(settings: RunConfig, out: str, is_sure: bool) -> None:
+def _stored(name: str, data: str | None, overrides: list[str] | None) -> Stored | None:
+    """The data set that NAME, --data or data=DIR is; None where NAME is a system, which then reads --data by itself."""
+    from pathlib import Path
+
+    from pdejepa.core.errors import UsageError
+    from pdejepa.data.source import Stored
+    from pdejepa.systems import is_known
+
+    if is_known(name.replace("-", "_").lower()):
+        return None
+    folder = name if Path(name).is_dir() else ""
+    words = [word.removeprefix("data=") for word in overrides or [] if word.startswith("data=")]
+    given = next((one for one in (*words, data) if one), "")
+    if folder and given and Path(folder).resolve() != Path(given).resolve():
+        raise UsageError(f"NAME is the data set {folder}, --data is {given}. Give one of them.")
+    if not folder and not given:
+        return None
+    source = Stored.open(folder or given)
+    if not folder and name != source.problem.name:
+        raise UsageError(f"{given} holds {source.problem.name}, not {name}. Train it with: pdejepa train {given}")
+    return source
+
+
+def _tell_cost(settings: RunConfig, source: Stored | None, out: str, is_sure: bool) -> None:
     """On a CPU, before anything long starts: how long it will take here, or why it is not started."""
     from pathlib import Path
 
@@ -113,7 +150,7 @@ def _tell_cost(settings: RunConfig, out: str, is_sure: bool) -> None:
     is_long = settings.recipe in ("laptop", "fast", "paper")
     if is_begun or not is_long or pick_device(settings.device).type == "cuda" or rank_and_world()[1] > 1:
         return
-    found = estimate(settings)
+    found = estimate(settings, source)
     refused = "" if is_sure or settings.recipe == "laptop" else refusal(settings, found)
     if refused:
         raise UsageError(refused)

@@ -21,7 +21,9 @@ from typing import Any
 
 from pdejepa.core.errors import CheckpointError, PdejepaError
 from pdejepa.core.run_folder import METHOD_STAGES, STAGES, RunFolder
-from pdejepa.systems import System, build_system
+from pdejepa.forecast.header import problem_of
+from pdejepa.systems import System, build_system, is_known
+from pdejepa.systems.problem import Problem
 from pdejepa.training.metrics_log import read_lines
 
 MAX_JSON_BYTES = 4_000_000
@@ -73,7 +75,8 @@ class RunContent:
     stages: dict[str, StageContent]
     model: Plain
     errors: dict[str, Plain]
-    system: System | None
+    system: System | None  # with its solver, where it is known
+    problem: Problem | None
     problems: tuple[str, ...]
 
     @property
@@ -132,6 +135,7 @@ def read_run(path: str | Path) -> RunContent:
     stages = {name: reader.read_stage(folder.stage(name), name) for name in STAGES}
     has_model = (folder.model / "config.json").exists()
     model = reader.read_json(folder.model / "config.json") if has_model else {}
+    system = reader.find_system(train or model, has_problem=bool(model.get("problem")))
     return RunContent(
         root=folder.root,
         train=train,
@@ -140,7 +144,8 @@ def read_run(path: str | Path) -> RunContent:
         stages=stages,
         model=model,
         errors=reader.read_errors(folder.root, model),
-        system=reader.find_system(train or model),
+        system=system,
+        problem=system.problem if system is not None else reader.find_problem(model),
         problems=tuple(dict.fromkeys(reader.problems)),
     )
 
@@ -234,10 +239,23 @@ class _Reader:
             found[split] = {**told, **{key: value for key, value in found.get(split, {}).items() if key not in told}}
         return dict(list(found.items())[:MAX_SPLITS])
 
-    def find_system(self, train: Plain) -> System | None:
+    def find_problem(self, model: Plain) -> Problem | None:
+        """What a finished model forecasts, where no system is known."""
+        try:
+            return problem_of(str(model["system"]), _mapping(model.get("switches")), model["problem"])
+        except (PdejepaError, KeyError, TypeError, ValueError):
+            return None
+
+    def find_system(self, train: Plain, has_problem: bool = False) -> System | None:
+        """The system of the configuration; of data without one the model knows the problem."""
         name = train.get("system")
         if not isinstance(name, str):
             self.problems.append("The configuration names no system.")
+            return None
+        if train.get("data") and not is_known(name):
+            if not has_problem:
+                told = "is data without a system; its fields are told when there is a model"
+                self.problems.append(f"{name[:60]} {told}.")
             return None
         try:
             size = train.get("size", "paper")

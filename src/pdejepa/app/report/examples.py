@@ -14,7 +14,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pdejepa.core.text import percent
+from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate.cases import Case, find_case, forecast_errors
+from pdejepa.evaluate.truth import case_of, has_system, trained_on
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.forecast.support import judge
 
@@ -35,12 +37,23 @@ class Example:
 def make_examples(folder: Path, say: Callable[[str], object]) -> Iterator[Example]:
     """Forecasts with the model in `folder`; PdejepaError if it cannot be used."""
     forecaster = load(folder)
+    for case in _stored(forecaster) if not has_system(forecaster) else _solvable(forecaster):
+        say(f"Forecasting {'and solving ' * (case.state is not None)}{case.split} {case.index} for the page ...")
+        yield _example(forecaster, case)
+
+
+def _stored(forecaster: Forecaster) -> list[Case]:
+    """The first trajectories of test and ood in the data of the training."""
+    with Dataset.open(trained_on(forecaster)) as data:
+        names = [name for name in data.splits if name == "test" or name.startswith("ood")]
+    return [case_of(forecaster, f"{name}:0", {}) for name in names[:2]]
+
+
+def _solvable(forecaster: Forecaster) -> list[Case]:
     system = forecaster.system
     names = [split.name for split in system.splits if split.name == "test"]
     inside = [find_case(f"{name}:0", system, {}, forecaster.device) for name in names]
-    for case in (*inside, *_outside(forecaster)):
-        say(f"Forecasting and solving {case.split} {case.index} for the page ...")
-        yield _example(forecaster, case)
+    return [*inside, *_outside(forecaster)]
 
 
 def _outside(forecaster: Forecaster) -> list[Case]:
@@ -57,11 +70,11 @@ def _outside(forecaster: Forecaster) -> list[Case]:
 
 
 def _example(forecaster: Forecaster, case: Case) -> Example:
-    system, n_observed = forecaster.system, forecaster.surrogate.history
-    truth = case.truth(system.times)
+    problem, n_observed = forecaster.problem, forecaster.surrogate.history
+    truth = case.truth(problem.times)
     fields = truth.fields[None]  # (1,T,C,*grid)
     result = forecaster.forecast(fields[:, :n_observed], case.xi.cpu())
-    figure = result.plot(truth=truth.fields, title=f"{system.title}, {case.split} {case.index}")
+    figure = result.plot(truth=truth.fields, title=f"{problem.title}, {case.split} {case.index}")
     errors = forecast_errors(result, truth)
     told = [
         f"Relative error {percent(errors.forecast)}; repeating the first frame {percent(errors.repeat)}.",
@@ -71,7 +84,8 @@ def _example(forecaster: Forecaster, case: Case) -> Example:
         told.append(f"The solve was {truth.outcome}.")
     if not result.is_stable:
         told.append(f"The forecast is {result.outcome[0].sentence}.")
-    title = f"{case.split}, trajectory {case.index}: {system.split(case.split).meaning}"
+    meaning = forecaster.system.split(case.split).meaning if has_system(forecaster) else "as stored"
+    title = f"{case.split}, trajectory {case.index}: {meaning}"
     return Example(title, tuple(told), png(figure))
 
 

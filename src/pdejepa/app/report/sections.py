@@ -44,21 +44,21 @@ def charts(found: Sequence[Chart]) -> Html:
 
 # ---- 1: what this is ---------------------------------------------------------------------------------------------
 def title(content: RunContent) -> str:
-    name = content.system.title if content.system else str(content.train.get("system") or "Unknown system")
+    name = content.problem.title if content.problem else str(content.train.get("system") or "Unknown system")
     return f"{name}: report of a training run"
 
 
 def head(content: RunContent) -> Html:
     parts: list[object] = [tag("h1", title(content))]
-    if content.system is not None:
-        parts.append(tag("pre", content.system.equation, class_="equation"))
+    if content.problem is not None:
+        parts.append(tag("pre", content.problem.equation, class_="equation"))
     unfinished = _unfinished(content)
     if unfinished:
         parts.append(note(f"Not finished: {'; '.join(unfinished)}.", "warn"))
     if content.problems:
         parts.append(note(join(tag("div", problem) for problem in content.problems[:20]), "warn"))
     parts += [tiles(_tiles(content)), _settings(content)]
-    if content.system is not None:
+    if content.problem is not None and content.problem.parameters:
         parts.append(_parameters(content))
     return join(parts)
 
@@ -100,15 +100,15 @@ def _tiles(content: RunContent) -> list[tuple[str, str]]:
 
 def _settings(content: RunContent) -> Html:
     """What was trained, on which data."""
-    train, system = content.train, content.system
+    train, problem = content.train, content.problem
     if not train:
         return note("The settings are lost.", "warn")
     facts = {
         "recipe": train.get("recipe"),
         "variant": train.get("variant"),
         "observed frames": train.get("history"),
-        "fields": ", ".join(system.fields) if system else None,
-        "grid": " x ".join(str(n) for n in system.grid) if system else None,
+        "fields": ", ".join(problem.fields) if problem else None,
+        "grid": " x ".join(str(n) for n in problem.grid) if problem else None,
         "data": train.get("data") or "made in memory by the solver",
         **{f"trajectories of {split}": _count(content, split) for split in ("train", "valid")},
         "device": content.model.get("device"),
@@ -130,13 +130,13 @@ def _count(content: RunContent, split: str) -> int | None:
 
 
 def _parameters(content: RunContent) -> Html:
-    assert content.system is not None
+    assert content.problem is not None
     rows = []
-    for parameter in content.system.parameters[:MAX_PARAMETERS]:
+    for parameter in content.problem.parameters[:MAX_PARAMETERS]:
         ends = dig(content.data, "statistics", "ranges", parameter.name)
         low, high = ends if isinstance(ends, list) and len(ends) == 2 else parameter.train
         rows.append((parameter.name, parameter.symbol, parameter.meaning, f"{value(low)} to {value(high)}"))
-    more = len(content.system.parameters) - len(rows)
+    more = len(content.problem.parameters) - len(rows)
     notes = (f"{more} more are not listed.",) if more else ()
     return table(Table(("parameter", "symbol", "meaning", "range in train"), rows, notes))
 
@@ -288,8 +288,10 @@ def errors(content: RunContent) -> Html:
 
 
 def _marked(content: RunContent, split: str) -> str:
-    splits = content.system.all_splits if content.system else ()
-    return f"{split[:60]}{'*' if any(s.name == split and s.is_ood for s in splits) else ''}"
+    if content.system is None:
+        return f"{split[:60]}{'*' if split.startswith('ood') else ''}"
+    is_outside = any(one.name == split and one.is_ood for one in content.system.all_splits)
+    return f"{split[:60]}{'*' if is_outside else ''}"
 
 
 def examples(found: Sequence[Example], reason: str) -> Html:

@@ -129,7 +129,7 @@ def make_plan(request: ImportRequest, found: Found) -> ImportPlan:
     """The plan of a request in which nothing is missing."""
     columns = _columns(request, found)
     names = tuple(columns)
-    _check_names(found.fields, names)
+    check_names(found.fields, names)
     xi = np.stack(list(columns.values()), 1) if columns else np.zeros((found.n, 0))
     if not np.isfinite(xi).all():
         row, j = map(int, np.argwhere(~np.isfinite(xi))[0])
@@ -153,7 +153,8 @@ def _columns(request: ImportRequest, found: Found) -> Columns:
     return read_parameters(Path(request.params), found.n, files)
 
 
-def _check_names(fields: Sequence[str], parameters: Sequence[str]) -> None:
+def check_names(fields: Sequence[str], parameters: Sequence[str]) -> None:
+    """Refuse names of fields and parameters that are no words, or mean two things."""
     if len(parameters) > MAX_PARAMETERS:
         raise DataError(f"There are {len(parameters)} parameters; at most {MAX_PARAMETERS} are taken.")
     for name in fields:

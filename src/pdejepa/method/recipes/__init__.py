@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pdejepa import systems
 from pdejepa.core.errors import ConfigError, did_you_mean
 from pdejepa.method.recipes import columns, derived
 from pdejepa.method.run_config import RunConfig
 from pdejepa.systems import NAMES
+
+if TYPE_CHECKING:
+    from pdejepa.data.source import Trajectories
 
 MAKE: dict[str, Callable[[str, Any], RunConfig]] = {
     "paper": columns.paper,
@@ -26,10 +29,20 @@ RECIPES = tuple(MAKE)
 
 def get(system: str, recipe: str) -> RunConfig:
     """The configuration of a recipe for a system; ConfigError with the nearest spelling for unknown names."""
-    if recipe not in RECIPES:
-        hint = did_you_mean(recipe, RECIPES) or "."
-        raise ConfigError(f"unknown recipe {recipe!r}{hint} Recipes: {', '.join(RECIPES)}.")
+    _check(recipe)
     if system not in NAMES:
         return derived.get(systems.get(system).problem, recipe)
     numbers = importlib.import_module(f"pdejepa.method.recipes.{system}")
     return MAKE[recipe](system, getattr(numbers, recipe.upper()))
+
+
+def for_data(source: Trajectories, recipe: str) -> RunConfig:
+    """The configuration of a recipe for given trajectories: a system's own, or what follows from grid and numbers."""
+    _check(recipe)
+    return get(source.system.name, recipe) if source.system is not None else derived.for_data(source, recipe)
+
+
+def _check(recipe: str) -> None:
+    if recipe not in RECIPES:
+        hint = did_you_mean(recipe, RECIPES) or "."
+        raise ConfigError(f"unknown recipe {recipe!r}{hint} Recipes: {', '.join(RECIPES)}.")

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from pdejepa.core.errors import ConfigError
+from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.method.recipes import columns
 from pdejepa.method.recipes.columns import LARGE, FastColumn, LaptopColumn, TinyColumn
 from pdejepa.method.run_config import RunConfig
 from pdejepa.systems.problem import Problem
 
+if TYPE_CHECKING:
+    from pdejepa.data.source import Trajectories
+
 LARGE_PLANE = {"fast": 128 * 128, "laptop": 64 * 64}  # points of a frame from which on it becomes 256 tokens
+MANY_TOKENS = 512
+FEW = 40  # trajectories
 TINY_WIDTHS, FAST_WIDTHS = (64, 48, 32, 32, 16, 16), (96, 64, 48, 32, 32, 16)
 
 
@@ -44,6 +50,38 @@ def get(problem: Problem, recipe: str) -> RunConfig:
     base = LARGE if is_large else FastColumn()
     scales, widths = _decoder(patch, FAST_WIDTHS)
     return columns.fast(problem.name, replace(base, patch=patch, scales=scales, widths=widths, history=history))
+
+
+def for_data(source: Trajectories, recipe: str) -> RunConfig:
+    """The same for given trajectories: never more of them than there are."""
+    missing = [split for split in ("train", "valid") if split not in source.splits]
+    if missing:
+        raise DataError(
+            f"{source.name} has no split {' and no split '.join(missing)}, which training needs. Its splits: "
+            f"{', '.join(source.splits)}."
+        )
+    config = get(source.problem, recipe)
+    n = {split: source.n(split) for split in ("train", "valid")}
+    counts = {split: min(config.counts.get(split, n[split]), n[split]) for split in n}
+    return replace(config, counts=counts, switches={})
+
+
+def sizes_in_words(config: RunConfig, problem: Problem, n_train: int) -> str:
+    """What a recipe for given data came to, in a sentence or two."""
+    patch, encoder = config.model.encoder.patch, config.model.encoder
+    grid = " x ".join(map(str, problem.grid))
+    text = (
+        f"{problem.name}: {n_train:,} trajectories of {len(problem.times)} frames on {grid} points; patches of "
+        f"{patch}, {_tokens(problem, patch)} tokens a frame of width {encoder.width}"
+    )
+    steps = [(name, getattr(config, name).training.budget.steps) for name in config.stages]
+    told = ", ".join(f"{name} {n:,}" for name, n in steps if n)
+    text += f"; steps: {told}." if told else "."
+    if patch == 1 or _tokens(problem, patch) > MANY_TOKENS:
+        text += f" {grid} points cannot be cut into larger patches (powers of two), so steps are slow."
+    if n_train < FEW:
+        text += f" With fewer than {FEW} trajectories expect large errors on others than these."
+    return text
 
 
 def patch_of(problem: Problem, n_tokens: int) -> int:

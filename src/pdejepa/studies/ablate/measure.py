@@ -24,8 +24,9 @@ from pdejepa.data.well.reader import Dataset
 from pdejepa.evaluate import metrics
 from pdejepa.evaluate.evaluations import make_record
 from pdejepa.evaluate.geometry import Geometry, compare_geometry
-from pdejepa.evaluate.protocol import evaluate, trajectory_counts, truth_of
+from pdejepa.evaluate.protocol import evaluate, trajectory_counts
 from pdejepa.evaluate.record import SplitErrors
+from pdejepa.evaluate.truth import source_of
 from pdejepa.forecast.forecaster import Forecaster, load
 from pdejepa.method.run_config import RunConfig
 from pdejepa.models.decoder import Decoder
@@ -149,7 +150,7 @@ class Measuring:
         with self._data() as data:
             total = trajectory_counts(self.forecaster, [split], data, self.n)[split]
             with progress(total, f"{self.folder.name}: {label}") as bar:
-                for block in truth_of(self.forecaster, data).blocks(split, total, SOLVED, self.forecaster.device):
+                for block in source_of(self.forecaster, data).blocks(split, total, SOLVED, self.forecaster.device):
                     for u, rows in zip(block.fields.split(size), block.xi.split(size), strict=True):
                         divisor, own = self.model.sized(u, rows)
                         normal = self.model.normalise(u / divisor)
