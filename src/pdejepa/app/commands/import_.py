@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from pdejepa.data.importing.convert import ImportReport
     from pdejepa.data.importing.import_request import ImportRequest
-    from pdejepa.data.importing.sniff import Found
+    from pdejepa.data.importing.parts import Found
 
 QUESTIONS = {
     "axes": "What are the axes (n trajectory, t time, c channel, x, y)?",
@@ -33,12 +33,15 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="npy or npz files with the fields.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="npy, npz or HDF5 files with the fields.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the data set.")],
     name: Annotated[str | None, typer.Option("--name", help="Name of the data set, a word such as my_flow.")] = None,
     axes: Annotated[
         str | None,
         typer.Option("--axes", metavar="n,t,x", help="What each axis is: n trajectory, t time, c channel, x, y."),
+    ] = None,
+    paths: Annotated[
+        str | None, typer.Option("--map", metavar="u=/PATH,...", help="Which arrays of HDF5 files are what.")
     ] = None,
     fields: Annotated[
         str | None, typer.Option("--fields", metavar="u,v", help="Names of the channels, or of the arrays in a file.")
@@ -80,7 +83,7 @@ def import_(
     """
     from pdejepa.data.importing.convert import SCRATCH, convert, discard, refuse_foreign_folder
     from pdejepa.data.importing.import_plan import make_plan
-    from pdejepa.data.importing.import_request import ImportRequest, parse_box, parse_list
+    from pdejepa.data.importing.import_request import ImportRequest, parse_box, parse_list, parse_map
     from pdejepa.data.importing.preview import preview_found, preview_plan
     from pdejepa.data.importing.sniff import sniff
 
@@ -99,6 +102,7 @@ def import_(
         lengths=lengths,  # type: ignore[arg-type]
         seed=seed,
         is_sure=sure,
+        paths=parse_map(paths),
         title=title,
         equation=equation,
     )
@@ -162,7 +166,7 @@ def _check_axes(request: ImportRequest, found: Found) -> None:
     from pdejepa.core.errors import DataError
     from pdejepa.data.importing.sniff import doubt_about_axes
 
-    doubt = "" if request.is_sure else doubt_about_axes(found)
+    doubt = "" if request.is_sure or found.is_recognised else doubt_about_axes(found)
     if doubt and not (_can_ask() and typer.confirm(f"{doubt} Import it as it is all the same?")):
         raise DataError(f"{doubt} If they are right as they are, add --sure.")
 

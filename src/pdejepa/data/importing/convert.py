@@ -46,6 +46,7 @@ from pdejepa.data.generate.finish import CARD, CONFIG, GENERATION, PICTURE, STAT
 from pdejepa.data.generate.journal import Journal, PieceRecord, describe_maker
 from pdejepa.data.generate.layout import Piece
 from pdejepa.data.generate.stats import merge_moments, stats_of, stats_text
+from pdejepa.data.importing.hdf5_arrays import close_all
 from pdejepa.data.importing.import_card import card_text
 from pdejepa.data.importing.import_plan import ORIGIN, ImportPlan
 from pdejepa.data.importing.scan import Signature, check_unchanged, hash_sources, scan, signatures
@@ -97,6 +98,8 @@ def convert(plan: ImportPlan, say: Say) -> ImportReport:
             raise
         except KeyboardInterrupt:
             raise Interrupted("Stopped; finished files are kept. Run the same command to continue.") from None
+        finally:
+            close_all()
     certificate = audit(root, AuditConfig(), say)
     n_bytes = sum(record.bytes for record in run.records.values())
     return ImportReport(root, plan.partition.counts, run.n_written, n_bytes, time.monotonic() - begun, certificate)

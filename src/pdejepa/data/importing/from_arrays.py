@@ -19,7 +19,8 @@ from pdejepa.core.errors import DataError, UsageError
 from pdejepa.data.importing.import_plan import check_names
 from pdejepa.data.importing.import_request import check_name
 from pdejepa.data.importing.partition import partition
-from pdejepa.data.importing.sniff import MIN_FRAMES, MIN_POINTS, MIN_TRAJECTORIES, SPACE
+from pdejepa.data.importing.parts import SPACE
+from pdejepa.data.importing.sniff import MIN_FRAMES, MIN_POINTS, MIN_TRAJECTORIES
 from pdejepa.data.source import Arrays
 from pdejepa.systems.given import given_problem
 from pdejepa.systems.problem import Axis, Boundary

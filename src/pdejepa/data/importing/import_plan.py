@@ -21,7 +21,8 @@ from pdejepa.data.generate.layout import MAX_FILE_BYTES, Piece
 from pdejepa.data.importing.import_request import NAME, NONE, ImportRequest, check_word
 from pdejepa.data.importing.parameter_table import Columns, read_parameters
 from pdejepa.data.importing.partition import Partition, partition
-from pdejepa.data.importing.sniff import Found, looks_periodic
+from pdejepa.data.importing.parts import Found
+from pdejepa.data.importing.sniff import looks_periodic
 from pdejepa.systems import is_known
 from pdejepa.systems.given import given_problem
 from pdejepa.systems.problem import Axis, Boundary, Problem
@@ -34,7 +35,7 @@ MAX_PARAMETERS = 100
 def missing_options(request: ImportRequest, found: Found) -> dict[str, str]:
     """What must be said and neither the request nor the files say: {option: what it looks like}."""
     missing = {}
-    if request.axes is None:
+    if request.axes is None and not found.is_recognised:
         missing["axes"] = ",".join(found.axes)
     if request.dt is None and found.times is None:
         missing["dt"] = "1"
@@ -42,7 +43,7 @@ def missing_options(request: ImportRequest, found: Found) -> dict[str, str]:
         missing["box"] = ",".join("0:1" for _ in found.space)
     if request.periodic is None and any(axis not in found.boundaries for axis in found.space):
         missing["periodic"] = ",".join(looks_periodic(found)) or NONE
-    if request.params is None and not found.columns:
+    if request.params is None and not found.columns and not found.is_recognised:
         missing["params"] = NONE
     if request.name is None and not _usual_name(request):
         missing["name"] = "my_data"
@@ -149,7 +150,7 @@ def _columns(request: ImportRequest, found: Found) -> Columns:
         return found.columns
     if request.params == NONE:
         return {}
-    files = request.files if found.is_one_to_a_file else ()
+    files = request.files if found.is_one_to_a_file and found.n == len(request.files) else ()
     return read_parameters(Path(request.params), found.n, files)
 
 

@@ -31,7 +31,7 @@ class ImportRequest:
     ood: conditions such as "nu<1e-3", or ("none",); None: the outer tenth of a parameter
     lengths: what happens to trajectories of other lengths than the shortest
     is_sure: the axes are right although they look otherwise
-    paths: names of arrays in HDF5 files, {"u": "/train/u", "nu": "/train/nu"}
+    paths: what arrays of HDF5 files are called here, (("u", "/train/u"), ("nu", "/train/nu"))
     """
 
     files: tuple[Path, ...]
@@ -48,6 +48,7 @@ class ImportRequest:
     lengths: Literal["refuse", "cut"] = "refuse"
     seed: int = 0
     is_sure: bool = False
+    paths: tuple[tuple[str, str], ...] | None = None
     title: str = ""
     equation: str = ""
 
@@ -99,6 +100,19 @@ def _check_axes(axes: Sequence[str]) -> None:
 def parse_list(text: str | None) -> tuple[str, ...] | None:
     """`n,t,x` -> ("n", "t", "x")."""
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def parse_map(text: str | None) -> tuple[tuple[str, str], ...] | None:
+    """`u=/train/u,nu=/train/nu` -> (("u", "/train/u"), ("nu", "/train/nu"))."""
+    if text is None:
+        return None
+    pairs = []
+    for part in text.split(","):
+        name, equals, place = (word.strip() for word in part.partition("="))
+        if not (equals and name and place):
+            raise UsageError(f"--map takes NAME=/PATH pairs, for example u=/train/u,nu=/train/nu; got {part[:60]!r}.")
+        pairs.append((name, place))
+    return tuple(pairs)
 
 
 def parse_box(text: str | None) -> tuple[tuple[float, float], ...] | None:

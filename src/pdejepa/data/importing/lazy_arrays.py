@@ -72,7 +72,7 @@ def open_arrays(path: Path, scratch: Path, say: Say) -> dict[str, LazyArray]:
         raise DataError(PICKLED.format(what=path, name=path.name))
     if not magic:
         raise DataError(f"{path} is empty (zero bytes). Give the files that hold the fields.")
-    raise DataError(f"{path} is none of the files that can be imported: expected .npy or .npz of NumPy.")
+    raise DataError(f"{path} is none of the files that can be imported: expected .npy or .npz of NumPy, or HDF5.")
 
 
 def _open_zip(path: Path, scratch: Path, say: Say) -> dict[str, LazyArray]:

@@ -6,7 +6,8 @@ import numpy as np
 
 from pdejepa.core.text import printable
 from pdejepa.data.importing.import_plan import ImportPlan
-from pdejepa.data.importing.sniff import Found, looks_periodic
+from pdejepa.data.importing.parts import Found
+from pdejepa.data.importing.sniff import looks_periodic
 
 SHADES = " .:-=+*#%@"
 WIDTH, HEIGHT = 64, 12  # letters of the picture
@@ -17,12 +18,12 @@ WORDS = {"n": "trajectories", "t": "frames", "c": "fields", "x": "points", "y": 
 def preview_found(found: Found) -> str:
     """What the files hold, as far as it is known without being told."""
     part = found.parts[0]
-    lines = [f"{printable(str(part.arrays[0].path))}: {_shape(part.arrays[0].shape)}{_more(found)}"]
+    lines = [f"{printable(str(part.path))}: {_shape(part.shape)}{_more(found)}"]
     for at, axis in enumerate(part.axes):
-        n = found.n if axis == "n" else part.arrays[0].shape[at]
+        n = found.n if axis == "n" else part.shape[at]
         lines.append(f"  axis {at}  {axis}  {n:,} {WORDS[axis]}")
     if found.is_one_to_a_file:
-        lines.append(f"  one trajectory to a file, {found.n:,} of them")
+        lines.append(f"  one trajectory each, {found.n:,} of them")
     values = np.stack([found.row(row) for row in _spread(found.n, N_LOOKED_AT)])  # (n,T,C,*grid)
     for channel, name in enumerate(found.fields):
         own = values[:, :, channel]

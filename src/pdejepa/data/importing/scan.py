@@ -14,7 +14,7 @@ import numpy as np
 from pdejepa.core.errors import DataError
 from pdejepa.core.files import sha256_file
 from pdejepa.data.audit.frame_faults import FrameFaults, rows_in_words
-from pdejepa.data.importing.sniff import Found
+from pdejepa.data.importing.parts import Found
 
 Signature = tuple[int, int, int]
 BLOCK_BYTES = 32_000_000

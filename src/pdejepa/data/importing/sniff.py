@@ -10,120 +10,44 @@ Letters: n trajectories, T frames, C channels, *grid spatial axes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from pdejepa.core.errors import DataError, UsageError, did_you_mean
+from pdejepa.data.importing.hdf5_arrays import MAGIC, close_all, mapped
 from pdejepa.data.importing.import_request import ImportRequest
-from pdejepa.data.importing.lazy_arrays import Index, Say, open_arrays
+from pdejepa.data.importing.known_layouts import recognised
+from pdejepa.data.importing.lazy_arrays import Say, open_arrays
 from pdejepa.data.importing.parameter_table import Columns
+from pdejepa.data.importing.parts import SPACE, ArrayPart, Found, Part, PartArray
 
 TIMES, STEP = ("t", "time", "times"), "dt"
-SPACE = ("x", "y")
 MAX_CHANNELS = 8  # of an axis that is guessed to be channels
 BLOCK = 16  # entries of an axis that are looked at
 MIN_TRAJECTORIES, MIN_FRAMES, MIN_POINTS = 5, 4, 8
 UNEVEN = 1e-3  # of a frame gap
 
 
-class PartArray(Protocol):
-    """An array that is read in parts."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def read(self, index: Index = ()) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class Part:
-    """Trajectories of one file: one array with all channels, or one array for each."""
-
-    arrays: tuple[PartArray, ...]
-    axes: tuple[str, ...]
-
-    def size(self, axis: str) -> int:
-        return self.arrays[0].shape[self.axes.index(axis)] if axis in self.axes else 1
-
-    @property
-    def n_channels(self) -> int:
-        return self.size("c") if "c" in self.axes else len(self.arrays)
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return tuple(self.size(axis) for axis in SPACE if axis in self.axes)
-
-    def read(self, row: int, n_frames: int) -> np.ndarray:
-        """(T,C,*grid) float32."""
-        pick: dict[str, slice | int] = {"n": row, "t": slice(0, n_frames)}
-        index = tuple(pick.get(axis, slice(None)) for axis in self.axes)
-        rest = [axis for axis in self.axes if axis != "n"]
-        order = [rest.index(axis) for axis in ("t", "c", *SPACE) if axis in rest]
-        channels = [array.read(index).transpose(order) for array in self.arrays]  # (T,*grid) or (T,C,*grid)
-        values = channels[0] if "c" in rest else np.stack(channels, 1)
-        with np.errstate(over="ignore"):  # too large for float32: infinite, which the scan finds
-            return np.ascontiguousarray(values, dtype=np.float32)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What files hold; `rows` reads trajectories by their number."""
-
-    parts: tuple[Part, ...]
-    fields: tuple[str, ...]
-    axes: tuple[str, ...]
-    n_frames: int
-    columns: Columns = field(default_factory=dict)
-    times: np.ndarray | None = None
-    points: Mapping[str, np.ndarray] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    boundaries: Mapping[str, str] = field(default_factory=dict)  # where the files tell them
-
-    @cached_property
-    def starts(self) -> tuple[int, ...]:
-        return (0, *accumulate(part.size("n") for part in self.parts))
-
-    @property
-    def n(self) -> int:
-        return self.starts[-1]
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return self.parts[0].grid
-
-    @property
-    def space(self) -> tuple[str, ...]:
-        return tuple(axis for axis in SPACE if axis in self.axes)
-
-    @property
-    def is_one_to_a_file(self) -> bool:
-        return "n" not in self.axes
-
-    def row(self, number: int) -> np.ndarray:
-        """Trajectory `number`, (T,C,*grid) float32."""
-        at = int(np.searchsorted(self.starts, number, side="right")) - 1
-        return self.parts[at].read(number - self.starts[at], self.n_frames)
-
-
 def sniff(request: ImportRequest, scratch: Path, say: Say) -> Found:
     """Open the files and arrange them; DataError for what cannot be trajectories."""
-    opened = [open_arrays(path, scratch, say) for path in request.files]
+    close_all()
+    is_hdf5 = _are_hdf5(request.files)
+    if is_hdf5 and request.paths is None:
+        found = recognised(request.files)
+        _check_recognised(request, found)
+        return found
+    if request.paths is not None and not is_hdf5:
+        raise UsageError("--map names arrays of HDF5 files; the files given are none.")
+    opened: list[Mapping[str, PartArray]] = [
+        mapped(path, dict(request.paths or {})) if is_hdf5 else open_arrays(path, scratch, say)
+        for path in request.files
+    ]
     names = [_field_arrays(request, found, path) for path, found in zip(request.files, opened, strict=True)]
     arrays = [tuple(found[name] for name in own) for found, own in zip(opened, names, strict=True)]
     axes = request.axes or guess_axes(arrays[0], len(arrays))
-    parts = tuple(Part(own, axes) for own in arrays)
-    _check_axes(parts)
+    parts = tuple(ArrayPart(own, axes) for own in arrays)
+    check_arrays(parts)
     n_frames, notes = _common_length(parts, request)
     others = [{key: found[key] for key in found if key not in own} for found, own in zip(opened, names, strict=True)]
     columns, times, points = _extras(others, parts, n_frames)
@@ -133,6 +57,33 @@ def sniff(request: ImportRequest, scratch: Path, say: Say) -> Found:
     return found
 
 
+def _are_hdf5(files: Sequence[Path]) -> bool:
+    kinds = set()
+    for path in files:
+        try:
+            with path.open("rb") as stream:
+                kinds.add(stream.read(len(MAGIC)) == MAGIC)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror}). Give the files that hold the fields.") from None
+    if len(kinds) > 1:
+        raise DataError("HDF5 files and others are imported apart from each other.")
+    return kinds == {True}
+
+
+def _check_recognised(request: ImportRequest, found: Found) -> None:
+    """A recognised layout knows its axes and fields."""
+    if request.axes is not None and request.axes != found.axes:
+        raise UsageError(f"The axes of this layout are {','.join(found.axes)}; leave --axes out, or say --map.")
+    if request.fields is not None and request.fields != found.fields:
+        raise UsageError(f"The fields of this layout are {','.join(found.fields)}; leave --fields out, or say --map.")
+    for part in found.parts:
+        if (part.grid, part.n_channels, part.size("t")) != (found.grid, len(found.fields), found.n_frames):
+            raise DataError(f"{part.path} has another grid, other fields or frames than {found.parts[0].path}.")
+    if found.times is not None:
+        check_times(found.times, found.n_frames, str(found.parts[0].path))
+    _check_sizes(found)
+
+
 # ---- fields ------------------------------------------------------------------------------------------------------
 def _field_arrays(request: ImportRequest, found: Mapping[str, PartArray], path: Path) -> tuple[str, ...]:
     """The names of the arrays that are fields: those of --fields, or the only one that can be."""
@@ -140,6 +91,10 @@ def _field_arrays(request: ImportRequest, found: Mapping[str, PartArray], path: 
     if asked and all(name in found for name in asked):
         return asked
     able = [name for name, array in found.items() if len(array.shape) >= 2]
+    if request.paths is not None and not asked:
+        most = max((len(array.shape) for array in found.values()), default=0)
+        able = [name for name in able if len(found[name].shape) == most]
+        return tuple(able)
     if len(able) == 1:
         return (able[0],)
     listed = ", ".join(f"{name} {array.shape}" for name, array in list(found.items())[:12])
@@ -179,22 +134,23 @@ def guess_axes(arrays: Sequence[PartArray], n_files: int) -> tuple[str, ...]:
     return (*head, *axes)
 
 
-def _check_axes(parts: Sequence[Part]) -> None:
+def check_arrays(parts: Sequence[ArrayPart]) -> None:
+    """Refuse arrays that do not have the axes that they are said to have, or not the same."""
     first = parts[0]
     for part in parts:
-        path = part.arrays[0].path
-        shapes = {array.shape for array in part.arrays}
+        path, at = part.path, part.axes.index("c") if "c" in part.axes else None
+        shapes = {tuple(n for j, n in enumerate(array.shape) if j != at) for array in part.arrays}
         if len(shapes) > 1:
             raise DataError(f"{path}: its fields have different shapes: {', '.join(map(str, sorted(shapes)))}.")
-        if len(next(iter(shapes))) != len(part.axes):
+        if len(part.shape) != len(part.axes):
             raise DataError(
-                f"{path} has shape {next(iter(shapes))}, but --axes {','.join(part.axes)} names {len(part.axes)} axes."
+                f"{path} has shape {part.shape}, but --axes {','.join(part.axes)} names {len(part.axes)} axes."
             )
-        if 0 in next(iter(shapes)):
-            raise DataError(f"{path} is empty: its shape is {next(iter(shapes))}.")
+        if 0 in part.shape:
+            raise DataError(f"{path} is empty: its shape is {part.shape}.")
         if (part.grid, part.n_channels) != (first.grid, first.n_channels):
             raise DataError(
-                f"{path} has the grid {part.grid} and {part.n_channels} fields; {first.arrays[0].path} has "
+                f"{path} has the grid {part.grid} and {part.n_channels} fields; {first.path} has "
                 f"{first.grid} and {first.n_channels}. Import files of one kind together."
             )
 
@@ -208,7 +164,7 @@ def _common_length(parts: Sequence[Part], request: ImportRequest) -> tuple[int, 
     if request.lengths == "refuse":
         raise DataError(
             f"Trajectories have different lengths, {shortest} to {longest} frames "
-            f"({parts[sizes.index(shortest)].arrays[0].path} is a short one). Use --lengths cut to keep the first "
+            f"({parts[sizes.index(shortest)].path} is a short one). Use --lengths cut to keep the first "
             f"{shortest} of each."
         )
     return shortest, (f"Trajectories of up to {longest} frames were cut to the first {shortest}.",)
@@ -225,7 +181,7 @@ def _check_sizes(found: Found) -> None:
             has = f"{n} {word if n != 1 else {'trajectories': 'trajectory'}.get(word, word[:-1])}"
             raise DataError(
                 f"The data have {has}, at least {least} are needed: {why}. They were taken for axes "
-                f"{','.join(found.axes)} of shape {found.parts[0].arrays[0].shape}."
+                f"{','.join(found.axes)} of shape {found.parts[0].shape}."
             )
 
 
@@ -234,17 +190,17 @@ def roughness(found: Found) -> dict[str, float]:
 
     mean (u_{i+1} - u_i)^2 / (2 var u) over the first entries of every axis; independent values give 1.
     """
-    part = found.parts[0]
-    block = part.arrays[0].read(tuple(slice(0, BLOCK if axis in "nt" else 4 * BLOCK) for axis in part.axes))
+    rows = [found.row(row)[:BLOCK] for row in range(min(found.n, BLOCK))]
+    block = np.stack(rows)[(slice(None),) * 3 + (slice(0, 4 * BLOCK),) * len(found.grid)]  # (n,T,C,*grid)
     block = np.nan_to_num(block.astype(np.float64), posinf=0.0, neginf=0.0)
     spread = 2 * float(block.var())
-    sizes = {axis: block.shape[at] for at, axis in enumerate(part.axes) if axis != "c"}
     if not spread > 0:
         return {}
+    places = {"n": 0, "t": 1, **{axis: 3 + at for at, axis in enumerate(found.space)}}
     return {
-        axis: float(np.square(np.diff(block, axis=part.axes.index(axis))).mean()) / spread
-        for axis, size in sizes.items()
-        if size > 1
+        axis: float(np.square(np.diff(block, axis=at)).mean()) / spread
+        for axis, at in places.items()
+        if block.shape[at] > 1
     }
 
 
@@ -286,7 +242,7 @@ def _extras(
     if times is None and STEP in first:
         times = float(_line(first[STEP])[0]) * np.arange(n_frames)
     if times is not None:
-        check_times(times, n_frames, str(parts[0].arrays[0].path))
+        check_times(times, n_frames, str(parts[0].path))
     points = {axis: _line(first[axis]) for axis in SPACE if axis in first and axis in part.axes}
     for axis, values in points.items():
         if len(values) != part.size(axis) or not (np.diff(values) > 0).all():

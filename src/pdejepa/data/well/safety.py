@@ -73,7 +73,7 @@ def refusals(file: h5py.File, name: str) -> list[FileFault]:
     n_objects = 0
     while pending:
         group, prefix, depth = pending.pop()
-        for key, child, refusal in _members(group):
+        for key, child, refusal in members(group):
             where = f"{prefix}/{key}"
             n_objects += 1
             if n_objects > MAX_OBJECTS or depth >= MAX_DEPTH:
@@ -83,11 +83,11 @@ def refusals(file: h5py.File, name: str) -> list[FileFault]:
             elif isinstance(child, h5py.Group):
                 pending.append((child, where, depth + 1))
             elif isinstance(child, h5py.Dataset):
-                found += [FileFault(name, where, sentence) for sentence in _dataset_refusals(child, size)]
+                found += [FileFault(name, where, sentence) for sentence in dataset_refusals(child, size)]
     return found
 
 
-def _members(group: h5py.Group) -> Iterator[tuple[str, h5py.HLObject | None, str]]:
+def members(group: h5py.Group) -> Iterator[tuple[str, h5py.HLObject | None, str]]:
     """(name, object or None, why not) of each member, opening hard links only."""
     try:
         keys = list(group.keys())[: MAX_OBJECTS + 1]
@@ -107,7 +107,8 @@ def _members(group: h5py.Group) -> Iterator[tuple[str, h5py.HLObject | None, str
             yield key, None, f"cannot be read ({_short(error)})"
 
 
-def _dataset_refusals(dataset: h5py.Dataset, file_size: int) -> list[str]:
+def dataset_refusals(dataset: h5py.Dataset, file_size: int) -> list[str]:
+    """Why the values of a dataset are not read; empty if they may be."""
     try:
         return list(_judge_dataset(dataset, file_size))
     except Exception as error:
