@@ -173,20 +173,21 @@ def limit_table(report: dict[str, Any]) -> str:
     return _laid_out(head, rows)
 
 
-def breakeven_table(report: dict[str, Any]) -> str:
+def breakeven_table(reports: list[dict[str, Any]]) -> str:
     """One row per model: errors and milliseconds of forecast and solver, what was spent before, and the verdict."""
-    head = ("model", "forecast", "ms", "solver as accurate", "its error", "ms", "data + training", "pays")
+    head = ("model", "batch", "forecast", "ms", "solver as accurate", "its error", "ms", "data + training", "pays")
+    found = [row for report in reports for row in report["breakeven"]]
     rows = []
-    for row in report["breakeven"]:
+    for row in found:
         spent = "not told"
         if row["data_seconds"] is not None:
             spent = f"{row['data_seconds']:.0f} + {row['training_seconds']:.0f} s, {row['trained_on'] or 'not named'}"
         times = [f"{1e3 * row[key]:.3g}" for key in ("forecast_seconds", "solver_seconds")]
         errors = [_percent(row[key]) for key in ("error", "solver_error")]
         rival = (row["solver_setting"], errors[1], times[1])
-        rows.append((row["model"], errors[0], times[0], *rival, spent, row["reason"]))
-    first = report["breakeven"][0]
-    return _laid_out(head, rows, f"{first['measured_on']}, batch {first['batch']}, ms per trajectory.")
+        rows.append((row["model"], row["batch"], errors[0], times[0], *rival, spent, row["reason"]))
+    where = ", ".join(dict.fromkeys(row["measured_on"] for row in found))
+    return _laid_out(head, rows, f"{where}; ms per trajectory.")
 
 
 def solver_table(records: list[dict[str, Any]]) -> str:
@@ -214,7 +215,7 @@ def table(pattern: str) -> str:
     if paths[0].parent.name.startswith("levers"):
         return change_table({path.stem: report for path, report in zip(paths, reports, strict=True)})
     if "breakeven" in reports[0]:
-        return breakeven_table(reports[0])
+        return breakeven_table(reports)
     if "true_frames" in reports[0]:
         return solver_table(reports)
     if "errors" in reports[0]:

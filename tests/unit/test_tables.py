@@ -58,3 +58,26 @@ def test_limits() -> None:
     known = {"system": "combined", "recipe": "fast", "polish": True, "seed": 3, "split": "ood", "n": 2}
     line = tables.limit_table({"device": "cpu", "limits": [{**known, **row}]}).splitlines()[-1]
     assert line.startswith("| combined | fast, polished, seed 3 | ood | 1.23 % | 1.23 % |")
+
+
+def test_breakeven_rows_of_several_files() -> None:
+    row = {
+        "model": "it", "batch": 4, "error": 0.01, "forecast_seconds": 0.2, "solver_setting": "9 points",
+        "solver_error": 0.002, "solver_seconds": 0.05, "data_seconds": 3.4, "training_seconds": 60.2,
+        "trained_on": "A", "measured_on": "B", "reason": "never",
+    }  # fmt: skip
+    other = {**row, "model": "that", "data_seconds": None, "measured_on": "C"}
+    text = tables.breakeven_table([{"breakeven": [row]}, {"breakeven": [other]}])
+    assert text.startswith("B, C; ms per trajectory.")
+    lines = text.splitlines()
+    assert lines[-2] == "| it | 4 | 1 % | 200 | 9 points | 0.2 % | 50 | 3 + 60 s, A | never |"
+    assert "| not told | never |" in lines[-1]
+
+
+def test_solver_records_tell_who_blew_up() -> None:
+    found = {"rel_l2": 0.05, "rel_l2_joint": 0.04, "median": 0.01, "n": 12, "n_diverged": 3}
+    record = {"title": "It", "errors": {"test": found}, "seconds": 7.2, "ms_per_forecast": 1.25}
+    rows = [{**record, "system": name} for name in ("gray_scott", "combined")]
+    *_, first, second = tables.solver_table(rows).splitlines()
+    assert first == "| combined | It | 5 % | 1 % | 3 of 12 | - | - | - | 7 | 1.25 |"
+    assert second.startswith("| gray_scott | It | 4 % |")
