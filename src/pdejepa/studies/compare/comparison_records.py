@@ -80,6 +80,11 @@ class SolverRecord(Record):
         return next(TotalBudget(unit, amount) for unit, amount in found.items() if amount is not None)
 
     @property
+    def is_at_once(self) -> bool:
+        """Whether it was fitted in closed form, without a step or a budget."""
+        return bool(self.steps) and not any(self.steps.values())
+
+    @property
     def question(self) -> tuple[Any, ...]:
         """What the name of a record promises."""
         return self.system, self.solver, self.recipe, self.size, self.budget, self.seed

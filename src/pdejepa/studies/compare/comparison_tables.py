@@ -104,7 +104,7 @@ def rows(group: Group) -> Rows:
             f"{r.ms_per_adaptation:.1f} ms" if r.adapts == "gradient" else "",
             f"{sum(r.steps.values()):,}",
             f"{r.seconds:.0f}",
-            f"x {r.learning_rate_factor:.2g}",
+            "-" if r.is_at_once else f"x {r.learning_rate_factor:.2g}",
         )
         for r in group
     ]
@@ -174,9 +174,9 @@ def caveats(group: Group) -> list[str]:
     """What the table of a group does not show."""
     bad = [(r, split, e) for r in group for split, e in r.errors.items() if e.n_diverged]
     diverged = [f"{named(r, group)} {e.n_diverged} of {e.n} on {split}" for r, split, e in bad]
-    timed = [r for r in group if r.budget.unit == "seconds"]
+    timed = [r for r in group if r.budget.unit == "seconds" and not r.is_at_once]
     off = [r for r in timed if abs(r.seconds / r.budget.amount - 1) > TOLERANCE]
-    single = [(r, [stage for stage, n in r.steps.items() if n <= 1]) for r in group]
+    single = [(r, [stage for stage, n in r.steps.items() if n == 1]) for r in group]
     found = {
         "Diverged, counted as 100%": diverged,
         f"More than {TOLERANCE:.0%} beside the budget": [f"{named(r, group)} {r.seconds:.3g} s" for r in off],

@@ -80,7 +80,8 @@ class SolverEntry(Entry):
     ) -> dict[str, Any]:
         recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
         self.solver = build(self.kind, recipe, pool, self.seed)
-        self.n_parameters = sum(p.numel() for p in self.solver.parameters())
+        learnt = self.solver.state_dict().values() if self.kind.card.is_closed_form else self.solver.parameters()
+        self.n_parameters = sum(p.numel() for p in learnt)
         self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
         return fit(self.solver, recipe, pool, folder, budget, self.seed, keep=keep)
 

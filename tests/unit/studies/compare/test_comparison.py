@@ -26,7 +26,7 @@ from pdejepa.studies.compare import comparison, competitors, judgement
 from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison import compare
 from pdejepa.studies.compare.comparison_records import SolverRecord, read_records
-from pdejepa.studies.compare.comparison_tables import told
+from pdejepa.studies.compare.comparison_tables import page, told
 from pdejepa.studies.compare.competitors import (
     Entry,
     MethodEntry,
@@ -240,6 +240,26 @@ def test_names_are_checked() -> None:
     assert "pdejepa" in chosen(["all"])
     with pytest.raises(ConfigError, match=r"There is no solver 'fnu'.*fno"):
         chosen(["fnu"])
+
+
+def test_classical_solvers_take_part_without_trials_or_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, said = systems.get("advection", n_points=32), []
+    monkeypatch.setattr(comparison, "build_system", lambda *_: small)
+    monkeypatch.setattr(comparison, "N_JUDGED", 5)
+    assert chosen(["classical"]) == tuple(baselines.CLASSICAL)
+    assert not set(chosen(["all"])) & set(baselines.CLASSICAL)
+    assert chosen(["opinf", "all", "classical"])[-1] in baselines.CLASSICAL
+    plan = Comparison("advection", ("opinf",), TotalBudget("seconds", 1e-9), tmp_path, size="tiny", recipe="tiny")
+    (record,) = compare(plan, said.append)
+    assert (record.trials, record.steps, record.learning_rate_factor) == ((), {"fit": 0}, 1.0)
+    assert record.parameters > 6 * 32  # modes at least
+    assert record.error("test") is not None
+    assert any("fitted at once, whatever the budget" in line for line in said)
+    shown = page(read_records([tmp_path]), "picture.png")
+    assert "Operator inference" in shown
+    assert "beside the budget" not in shown
+    assert "one step only" not in shown
+    assert compare(plan, said.append) == [record]  # kept
 
 
 class Mine(Fno):
