@@ -23,6 +23,7 @@ Letters: B rows, T frames, C channels, w hidden channels, P parameters, *grid sp
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -132,6 +133,11 @@ class Cape(Baseline):
 
         shares = {"warm-up": N_WARM, "fit": N_EPOCHS - N_WARM}
         return Recipe(model, tuple(StageRecipe(s, training(n), n / N_EPOCHS) for s, n in shares.items()))
+
+    @classmethod
+    def laptop(cls, model: CapeConfig, task: Task) -> CapeConfig:
+        hidden, width = (192, 180) if task.ndim == 1 else (256, 96)
+        return dataclasses.replace(model, hidden=hidden, base=dataclasses.replace(model.base, width=width))
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         return {"module": self.module} if stage == "warm-up" else {"module": self.module, "base": self.base}

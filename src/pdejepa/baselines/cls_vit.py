@@ -65,6 +65,11 @@ class ClsVit(Baseline):
             model = dataclasses.replace(model, adapt_steps=2)
         return Recipe(model, (StageRecipe("fit", training(name, task), precision="bf16"),))
 
+    @classmethod
+    def laptop(cls, model: ClsVitConfig, task: Task) -> ClsVitConfig:
+        width = 192 if task.ndim == 1 else 512
+        return dataclasses.replace(model, trunk=dataclasses.replace(model.trunk, width=width, hidden=2 * width))
+
     def window(self, stage: str, share: float) -> Window:
         return Window(0)
 

@@ -22,6 +22,7 @@ Letters: B rows, T frames, C channels, *grid spatial axes, d numbers of a code.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -134,6 +135,10 @@ class Coda(Baseline):
             n_scores=5,
         )
         return Recipe(model, (StageRecipe("fit", training),))
+
+    @classmethod
+    def laptop(cls, model: CodaConfig, task: Task) -> CodaConfig:
+        return dataclasses.replace(model, width=68 if task.ndim == 1 else 30)
 
     def window(self, stage: str, share: float) -> Window:
         return Window(self.config.n_frames)

@@ -17,6 +17,7 @@ Letters: B rows, T buffered frames, C channels, S slots, h hidden channels of a 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -169,6 +170,11 @@ class Dpot(Baseline):
         )
         tiny = DpotConfig(size=32, width=16, depth=2, n_groups=4, n_buffer=4, head=8, n_classes=3)
         return Recipe(tiny if name == "tiny" else DpotConfig(), (StageRecipe("fit", training),))
+
+    @classmethod
+    def laptop(cls, model: DpotConfig, task: Task) -> DpotConfig:
+        width, head = (48, 16) if task.ndim == 1 else (128, 24)
+        return dataclasses.replace(model, width=width, head=head)
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         net = self.net

@@ -16,6 +16,8 @@ halving) are ours, and rounds follow masked autoregressive image models (Li et a
 mean over latent numbers; of a rollout longer than the training window the last frames are seen; of several context
 trajectories the first is used; rates warm up in 1 % of the steps (published: 500 steps), in `fast` in 5 and 10 %;
 `fast` takes 16 windows of planes at a time instead of 64, to fit memory without computing anything twice.
+On planes `laptop` costs twice as much as it should: its blocks cannot be narrower, since rotary positions need heads of
+six numbers, and a frame is sampled in 16 rounds.
 Letters: B rows, T frames, N sites, D latent channels, w width, n tokens, F frames of a sequence, *grid spatial axes.
 """
 
@@ -194,6 +196,11 @@ class Enma(Baseline):
         )
         first = StageRecipe("autoencode", autoencode, epochs[0])
         return Recipe(model, (first, StageRecipe("dynamics", dynamics, epochs[1], precision="bf16")))
+
+    @classmethod
+    def laptop(cls, model: EnmaConfig, task: Task) -> EnmaConfig:
+        width, depth = (48, 2) if task.ndim == 1 else (48, 1)
+        return dataclasses.replace(model, width=width, hidden=4 * width, head_width=width, depth=depth)
 
     # ---- training ----------------------------------------------------------------------------------------------
     def trained(self, stage: str) -> dict[str, nn.Module]:

@@ -12,11 +12,14 @@ Ours differs: the learning rate warms up linearly, not along a cosine; errors ar
 and biases do not decay; coordinates are numbers of grid points, scaled to [0, 1]; training meets windows whose first
 frame is repeated, as it is where a forecast knows one frame; a channel without any spread (u_t of Wave-2D, which
 starts at rest) is not divided by it, or no output could ever move it.
+On planes `laptop` is sized to half of the counted operations of the others: transforms are not counted, and complex
+products as if they were real, which is the other half.
 Letters: B rows, H history, C channels, w width, *grid spatial axes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -77,6 +80,10 @@ class Fno(Baseline):
         width, modes, depth = (12, 4, 2) if is_tiny else (66, 12, 4) if task.ndim == 2 else (195, 32, 4)
         model = FnoConfig(width, modes, depth, rolled=2 if is_wave else 1)
         return Recipe(model, (StageRecipe("fit", training),))
+
+    @classmethod
+    def laptop(cls, model: FnoConfig, task: Task) -> FnoConfig:
+        return dataclasses.replace(model, width=230 if task.ndim == 1 else 132)
 
     def window(self, stage: str, share: float) -> Window:
         return Window(self.config.history + self.config.rolled, lead=self.config.history - 1)

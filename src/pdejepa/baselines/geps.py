@@ -18,6 +18,7 @@ Letters: B rows, K support trajectories, C channels, *grid spatial axes, d numbe
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -75,6 +76,10 @@ class Geps(Baseline):
             n_scores=5,
         )
         return Recipe(model, (StageRecipe("fit", training),))
+
+    @classmethod
+    def laptop(cls, model: GepsConfig, task: Task) -> GepsConfig:
+        return dataclasses.replace(model, net=dataclasses.replace(model.net, width=155 if task.ndim == 1 else 16))
 
     def window(self, stage: str, share: float) -> Window:
         return Window(1 + CURRICULUM[min(int(3 * share), 2)])

@@ -163,6 +163,10 @@ class LePde(Baseline):
 
         return Recipe(model, tuple(stage(word) for word in EPOCHS))
 
+    @classmethod
+    def laptop(cls, model: LePdeConfig, task: Task) -> LePdeConfig:
+        return dataclasses.replace(model, width=56 if task.ndim == 1 else 72)
+
     # ---- training ----------------------------------------------------------------------------------------------
     def trained(self, stage: str) -> dict[str, nn.Module]:
         autoencoder: dict[str, nn.Module] = {"encoder": self.encoder, "decoder": self.decoder}

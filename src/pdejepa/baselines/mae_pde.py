@@ -157,6 +157,10 @@ class MaePde(Baseline):
 
         return Recipe(_sizes(name, task), (stage(MASK, 20, first), stage(FORECAST, 10, second)))
 
+    @classmethod
+    def laptop(cls, model: MaePdeConfig, task: Task) -> MaePdeConfig:
+        return dataclasses.replace(model, width=108 if task.ndim == 1 else 132)
+
     # ---- training ----------------------------------------------------------------------------------------------
     def trained(self, stage: str) -> dict[str, nn.Module]:
         names = {MASK: ("encoder", "decoder"), FORECAST: ("condition", "lift", "layers", "head")}[stage]

@@ -22,6 +22,7 @@ Letters: B rows, T frames, C channels, *grid spatial axes, k frames of a history
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 import torch
@@ -76,6 +77,11 @@ class Mpp(Baseline):
         )
         model = AvitConfig(16, 2, 2, norm=norm, history=4) if name == "tiny" else AvitConfig(norm=norm)
         return Recipe(model, (StageRecipe("fit", training),))
+
+    @classmethod
+    def laptop(cls, model: AvitConfig, task: Task) -> AvitConfig:
+        width, depth = (96, 4) if task.ndim == 1 else (192, 8)
+        return dataclasses.replace(model, width=width, depth=depth)
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         return {"net": self.net}

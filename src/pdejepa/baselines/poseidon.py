@@ -18,6 +18,8 @@ Letters: B rows, C channels, *grid spatial axes, P parameters, T frames, k frame
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 
@@ -74,6 +76,10 @@ class Poseidon(Baseline):
             side = 16 if task.ndim == 1 else 32
             model = ScotConfig((side, side), 8, 2, n_stages=2, depth=1, n_skip=1, window=side // 8, bias_hidden=8)
         return Recipe(model, (StageRecipe("fit", training, precision="bf16"),))
+
+    @classmethod
+    def laptop(cls, model: ScotConfig, task: Task) -> ScotConfig:
+        return dataclasses.replace(model, width=18 if task.ndim == 1 else 36)
 
     def trained(self, stage: str) -> dict[str, nn.Module]:
         return {"net": self.net}

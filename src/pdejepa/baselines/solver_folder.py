@@ -37,7 +37,7 @@ class Saved:
 
     format: Literal["pdejepa-solver"]
     solver: str
-    recipe: Literal["paper", "fast", "tiny"]
+    recipe: Literal["paper", "fast", "laptop", "tiny"]
     system: str
     switches: dict[str, Any]
     model: dict[str, Any]

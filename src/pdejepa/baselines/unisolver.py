@@ -130,6 +130,12 @@ class UniSolver(Baseline):
         )
         return Recipe(_sizes(name, task), (StageRecipe("fit", training, precision="bf16"),))
 
+    @classmethod
+    def laptop(cls, model: UniSolverConfig, task: Task) -> UniSolverConfig:
+        if task.ndim == 1:
+            return dataclasses.replace(model, depth=5)
+        return dataclasses.replace(model, depth=6, width=96, hidden=384)
+
     # ---- training ----------------------------------------------------------------------------------------------
     def window(self, stage: str, share: float) -> Window:
         return Window(self.config.history + 1, lead=self.config.history - 1)

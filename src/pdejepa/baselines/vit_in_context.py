@@ -75,6 +75,11 @@ class VitInContext(Baseline):
             settings = dataclasses.replace(settings, batch=BATCH_FAST)
         return Recipe(VitInContextConfig(sizes(name, task), every), (StageRecipe("fit", settings, precision="bf16"),))
 
+    @classmethod
+    def laptop(cls, model: VitInContextConfig, task: Task) -> VitInContextConfig:
+        width = 96 if task.ndim == 1 else 320
+        return dataclasses.replace(model, trunk=dataclasses.replace(model.trunk, width=width, hidden=2 * width))
+
     def window(self, stage: str, share: float) -> Window:
         return Window(0, n_support=1)
 

@@ -23,6 +23,7 @@ Letters: B rows, T frames, N sites, Q codes per site, V vocabulary, C channels, 
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from dataclasses import dataclass
 from itertools import pairwise
@@ -222,6 +223,13 @@ class Zebra(Baseline):
         share = 1.0 if task.ndim == 1 else 2.0  # texts of planes are long
         stages = (StageRecipe("tokenise", tokenise), StageRecipe("language", language, share, precision="bf16"))
         return Recipe(model, stages)
+
+    @classmethod
+    def laptop(cls, model: ZebraConfig, task: Task) -> ZebraConfig:
+        if task.ndim == 1:
+            return dataclasses.replace(model, widths=(32, 64, 128, 128, 128), width=48, hidden=192)
+        widths = tuple(width // 4 for width in model.widths)
+        return dataclasses.replace(model, widths=widths, width=48, depth=2, hidden=192)
 
     # ---- training ----------------------------------------------------------------------------------------------
     def trained(self, stage: str) -> dict[str, nn.Module]:
