@@ -40,6 +40,7 @@ from pdejepa.training.interrupts import stop_if_asked
 from pdejepa.training.loop import run_stage
 from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Batch, Context, Keep, Stage, silent
+from pdejepa.training.timing import Limit
 
 N_SCORED = 64  # trajectories of valid that a score looks at
 N_DRAWN = 3  # frames of a score that have to be drawn
@@ -160,10 +161,11 @@ def fit(
     seed: int = 0,
     say: Callable[[str], object] = silent,
     keep: Keep = "files",
+    limit: Limit | None = None,
 ) -> dict[str, Any]:
     """Train (or go on with) a solver in the folder `out`; return steps, seconds and score of every stage.
 
-    keep: where the weights are kept, see `stage.Keep`.
+    keep: where the weights are kept, see `stage.Keep`.  limit: in memory, when all stages together end.
     Raises ConfigError if the solver was not built with this recipe for these data, or the folder was begun with
     something else, and what `run_stage` raises.
     """
@@ -175,11 +177,14 @@ def fit(
         asked = remember(folder, asked_for(solver, recipe, pool, "" if budget is None else str(budget), seed))
         if device.type == "cuda":
             compile_blocks(solver)
-        for part in _with_budget(recipe, budget).stages:
+        parts = _with_budget(recipe, budget).stages
+        for number, part in enumerate(parts):
             stage = FitStage(solver, part, pool, Context(device), seed)
             precision = part.precision if device.type == "cuda" else "fp32"
             is_recorded = part.name not in solver.card.unrecorded
             own = dataclasses.replace(context, upstream=dict(upstream), record=is_recorded, precision=precision)
+            if limit is not None:
+                own = dataclasses.replace(own, limit=limit.of_stage(part.share / sum(p.share for p in parts[number:])))
             with tf32(device), single_precision():
                 report[part.name] = _run(stage, folder / part.name, own)
             upstream[part.name] = report[part.name]["weights_sha256"]

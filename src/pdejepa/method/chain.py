@@ -31,6 +31,7 @@ from pdejepa.method.latents import Kept, storage
 from pdejepa.method.load_data import load_data
 from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.polish import Polish
+from pdejepa.method.preparing import preparing_less
 from pdejepa.method.pretrain import Pretrain
 from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.method.run_settings import NEEDS, check_settings, read_json, remember, restart_from
@@ -40,6 +41,7 @@ from pdejepa.training.distributed import agree, end_group, start_group
 from pdejepa.training.loop import run_stage
 from pdejepa.training.settings import Budget
 from pdejepa.training.stage import Context, Keep, Say, silent
+from pdejepa.training.timing import Limit
 from pdejepa.training.training_data import TrainingData
 
 BUILD: dict[str, type[MethodStage]] = {
@@ -80,6 +82,7 @@ def train_stages(
     restart: str = "",
     data: TrainingData | None = None,
     keep: Keep = "files",
+    limit: Limit | None = None,
 ) -> Trained:
     """Run (or continue, or load) the stages of `config` in the folder `out`.
 
@@ -87,6 +90,7 @@ def train_stages(
     restart: forget this stage and those that stand on it first.
     data: what to train on, on the right device, if it is in memory already.
     keep: where the weights are kept (see `stage.Keep`); without files a training is a part of another, and quiet.
+    limit: in memory, when all stages together end; the budgets in seconds tell their shares.
     """
     device, (rank, world) = pick_device(config.device), rank_and_world()
     start_group(device)
@@ -95,8 +99,8 @@ def train_stages(
         context = Context(device, config.seed, rank, world, record=config.record, keep=keep, say=say)
         run = _Run(config, Path(out), context)
         trained = run.begin(data, restart)
-        for name in run.chain():
-            stage, own = run.build(name)
+        for number, name in enumerate(run.chain()):
+            stage, own = run.build(name, run.next_limit(limit, run.chain()[number:]), limit)
             trained.add(name, run_stage(stage, run.out / name, own))
             if after_stage is not None and rank == 0:
                 after_stage(name, trained)
@@ -158,9 +162,23 @@ class _Run:
                 f"Add {','.join(missing)} to --stages."
             )
 
-    def build(self, name: str) -> tuple[MethodStage, Context]:
-        """A stage on the model as the stages before left it, and what it is told about the run."""
+    def next_limit(self, limit: Limit | None, left: Sequence[str]) -> Limit | None:
+        """When the first of the stages that are left ends: it has its share of the seconds that are left."""
+        if limit is None:
+            return None
+        seconds = [getattr(self.config, name).training.budget.seconds for name in left]
+        return limit.of_stage(seconds[0] / sum(seconds))
+
+    def build(
+        self, name: str, limit: Limit | None = None, whole: Limit | None = None
+    ) -> tuple[MethodStage, Context]:
+        """A stage on the model as the stages before left it, and what it is told about the run.
+
+        limit, whole: when it ends, and when the training does.
+        """
         config, data, trained, device = self.config, self.data, self.trained, self.context.device
+        if limit is not None and whole is not None:
+            config = preparing_less(config, name, trained.model, data, limit, whole)
         if needs_fitting(trained.model) and name not in ("pretrain", "align"):
             lineage, is_writer = trained.lineage_of(("pretrain", "align")), self.context.rank == 0
             fit_latents(trained.model, data, self.out, lineage, is_writer, storage(config.latents), self.kept)
@@ -169,6 +187,7 @@ class _Run:
             precision=config.precision,  # type: ignore[arg-type]  # settled: see `settled`
             upstream={"data": data.hash, **trained.lineage_of(NEEDS[name])},
             shown="lines" if self.context.keep == "files" else "bar",
+            limit=limit,
         )
         with _seeded(config.seed, name):
             stage = BUILD[name](config, data, trained.model, context)

@@ -99,6 +99,7 @@ class _Training:
         self.done, self.n_steps, self.n_scores, self.n_scored = 0, 0, 0, 0
         self.best: Best | None = None
         self.deadline: Deadline | None = None
+        self.quickest = math.inf  # seconds of a step
         self._counted = 0.0  # operations of a step, once they are asked for
         self.begun = self.saved_at = self.noted_at = timing.clock()
         earlier = read_lines(store.root / "timings.jsonl") if store.resumes else []
@@ -116,16 +117,20 @@ class _Training:
             if self.stage.scores_start and self.done == 0 and self._judge(bar):
                 self._save(True)
             while self.done < self.n_steps:
+                began = timing.clock()
                 try:
                     metrics = self.learner.update(self.done, self.n_steps)
                 except StepGivenUp:
                     self._give_up()
                 self.done, request.is_preparing = self.done + 1, False
+                self.quickest = min(self.quickest, timing.clock() - began)
                 if self.deadline is not None:
                     n_left = max(self.n_scores - self.n_scored, min(1, self.n_scores))
                     self.n_steps = self.deadline.n_steps(self.done, n_left)
                     bar.resize(self.n_steps - before)
                 is_last = self.done == self.n_steps
+                if self.done == 2 or is_last:
+                    self._refuse_long_steps()
                 is_score = self._n_due() > self.n_scored
                 if is_score or is_last or self.done % self.settings.log_every == 0:
                     self._log(metrics, bar)
@@ -145,6 +150,16 @@ class _Training:
         if not self.done:
             raise Interrupted("Stopped in the first step. Start again with the same command.")
         raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
+
+    def _refuse_long_steps(self) -> None:
+        """The fastest one decides: others may have waited for something."""
+        limit = self.context.limit
+        if limit is not None and self.quickest > timing.LONGEST_STEP * limit.seconds:
+            raise ConfigError(
+                f"{self.stage.name}: a step takes {self.quickest:.2g} s, {self.quickest / limit.seconds:.1%} of the "
+                f"budget of {limit.seconds:.4g} s, where {timing.LONGEST_STEP:.0%} is the most that is of use. Give "
+                "more seconds, or take a smaller network."
+            )
 
     def _n_due(self) -> int:
         """How many scores should have been made by now."""
@@ -286,7 +301,8 @@ class _Training:
         keep: Keep = "files" if self.store.resumes else self.context.keep
         with self.learner.rehearsal() as take:
             n_warm = N_WARM if self.context.device.type == "cuda" else 1
-            found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait, n_warm), keep)
+            ends = self.context.limit.ends if self.context.limit is not None else math.inf
+            found = measure(self.settings, Work(take, self.learner.score, save, self.learner.wait, n_warm), keep, ends)
         self.deadline = found.deadline
         if found.steps == 1:
             self.store.say(f"{self.stage.name}: its seconds are used up by preparing; it takes one step. Give it more.")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,14 @@ from torch import Tensor, nn
 from pdejepa.core.progress import Shown
 from pdejepa.training.settings import StageTraining
 
+if TYPE_CHECKING:
+    from pdejepa.training.timing import Limit
+
 Say = Callable[[str], object]
 Keep = Literal["files", "memory", "trial"]
 """What becomes of the weights: `files`: resumable on disk; `memory`: kept in RAM; `trial`: discarded.
 
-Trials are scored once, at their end, and their seconds begin after the warm-up.
+Trials are scored once, at their end, and their seconds begin after the warm-up, unless a limit binds them.
 """
 Batch = dict[str, Tensor]
 
@@ -53,6 +56,7 @@ class Context:
     keep: Keep = "files"
     say: Say = silent
     shown: Shown = "lines"  # of its progress
+    limit: Limit | None = None  # in memory: when the stage ends, instead of its budget in seconds
 
 
 class Stage(nn.Module, ABC):

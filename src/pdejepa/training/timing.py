@@ -4,6 +4,9 @@
     memory, trial    n = done / (share of the seconds that has passed), anew after every step
 
 So in memory the schedule follows the clock: a machine that becomes slower costs steps, not seconds.
+
+A `Limit` binds a whole training instead: it ends in time whatever it does, and a stage that took too long leaves less
+to those that follow.
 """
 
 from __future__ import annotations
@@ -26,9 +29,30 @@ N_WARM = 5  # of them, which a GPU compiles and records; they meet all lengths o
 WARM_SHARE, TIMED_SHARE = 0.5, 0.2  # of the budget: the most that warming up, and timing steps, may take
 ENOUGH_SHARE = 0.01  # of the budget: until then quick steps are timed again, since a few are mostly noise
 SCORES_SHARE = 0.25  # of the seconds that are left: the most for all scores together
+LONGEST_STEP = 0.02  # of the seconds of a budget that a limit keeps
 NEAR = 0.95  # of the seconds: from then on the clock is read when the device has finished its step
 
 clock = time.monotonic
+
+
+@dataclass(frozen=True)
+class Limit:
+    """When a training ends, by `clock`: building, preparing, warming up, scores and steps of all its stages together.
+
+    seconds: of the whole budget, trials included; a stage is refused if one of its steps takes more than 2 % of them.
+    """
+
+    ends: float
+    seconds: float
+
+    def of_stage(self, share: float) -> Limit:
+        """The limit of the next stage, which may take that share of the seconds that are left."""
+        return Limit(clock() + share * self.left, self.seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(self.ends - clock(), 0.0)
 
 
 @dataclass(frozen=True)
@@ -76,15 +100,19 @@ class Measured:
     step_s: float = 0.0  # of a step with its part of the checkpoints
 
 
-def measure(settings: StageTraining, work: Work, keep: Keep) -> Measured:
+def measure(settings: StageTraining, work: Work, keep: Keep, ends: float = math.inf) -> Measured:
     """Warm up, and see what fits into the seconds that are left; rank 0 decides.
 
     Warming up is not part of the seconds of a trial: compiling would use up short ones, and it shall learn something.
+    ends: by the clock, where a limit decides instead of the seconds of the stage.
     """
-    begun, seconds = clock(), settings.budget.seconds
-    _warm_up(work, math.inf if keep == "trial" else begun + WARM_SHARE * seconds)
+    begun = clock()
+    is_bound = ends < math.inf
+    seconds = max(ends - begun, 0.0) if is_bound else settings.budget.seconds
+    is_free = keep == "trial" and not is_bound
+    _warm_up(work, math.inf if is_free else begun + WARM_SHARE * seconds)
     score_s = _timed(work, work.score) if settings.n_scores else 0.0
-    ends = (clock() if keep == "trial" else begun) + seconds
+    ends = (clock() if is_free else begun) + seconds
     if keep != "files":
         return Measured(PROBE_STEPS, _n_scores(settings, ends, score_s), Deadline(ends, score_s, work.wait))
     step_s = _timed(work, lambda: _typical_steps(work, seconds))

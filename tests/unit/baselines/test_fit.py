@@ -137,7 +137,7 @@ def test_budgets_are_finite_and_positive(unit: Any, amount: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_recipe_is_refused_by_name(name: str) -> None:
     for word, told in (("huge", r"'huge'\."), ("fats", "'fats', did you mean 'fast'"), (["fast"], "")):
-        with pytest.raises(ConfigError, match=rf"There is no recipe .*{told}.*Recipes: paper, fast, tiny"):
+        with pytest.raises(ConfigError, match=rf"There is no recipe .*{told}.*Recipes: paper, fast, laptop, tiny"):
             get(name).recipe(word, pool().task)  # type: ignore[arg-type]
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pdejepa.core.errors import ConfigError
 from pdejepa.training import timing
 from pdejepa.training.schedule import learning_rate_factor
 from pdejepa.training.settings import Budget
 from pdejepa.training.stage import Batch, Keep
-from pdejepa.training.timing import PROBE_STEPS, TYPICAL, Deadline, Measured
+from pdejepa.training.timing import PROBE_STEPS, TYPICAL, Deadline, Limit, Measured
 from tests.faults.training import SETTINGS, Toy, settings, train
 
 SECONDS, SCORE_S = 400.0, 3.0
@@ -56,6 +57,40 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 def rising(share: float) -> float:
     """Rollouts of one, two and four frames."""
     return (1.0, 2.0, 4.0)[min(int(3 * share), 2)] / 2
+
+
+# ---- a limit binds it ---------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("own_clock")
+@pytest.mark.parametrize("keep", ["memory", "trial"])
+@pytest.mark.parametrize("passed", [0.0, 100.0, 390.0])
+def test_a_limit_counts_what_was_done_before(tmp_path: Path, keep: Keep, passed: float) -> None:
+    """Warming up and scoring too, of trials as well."""
+    Clocked.now = passed
+    limit = Limit(SECONDS, SECONDS)
+    train(tmp_path / "toy", Clocked(settings(budget=Budget(seconds=1.0))), keep=keep, limit=limit)
+    assert Clocked.now == pytest.approx(SECONDS, abs=2.0)
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_a_stage_has_its_share_of_what_is_left() -> None:
+    limit = Limit(SECONDS, SECONDS)
+    Clocked.now = 100.0
+    assert limit.of_stage(0.5) == Limit(250.0, SECONDS)
+    Clocked.now = 500.0
+    assert (limit.left, limit.of_stage(0.5)) == (0.0, Limit(500.0, SECONDS))
+
+
+@pytest.mark.usefixtures("own_clock")
+@pytest.mark.parametrize("longest", [0.9, 1.1])
+def test_long_steps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
+    monkeypatch.setattr(timing, "LONGEST_STEP", longest / SECONDS)
+    stage, limit = Clocked(settings(budget=Budget(seconds=1.0))), Limit(SECONDS, SECONDS)
+    if longest > 1:
+        train(tmp_path / "toy", stage, keep="memory", limit=limit)
+        return
+    with pytest.raises(ConfigError, match=r"a step takes 1 s, 0\.2% of the budget of 400 s"):
+        train(tmp_path / "toy", stage, keep="memory", limit=limit)
+    assert Clocked.now < 10
 
 
 # ---- in memory, the clock decides --------------------------------------------------------------------------------

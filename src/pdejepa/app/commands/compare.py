@@ -26,14 +26,14 @@ def compare(
         list[str], typer.Argument(metavar="NAME...", help="Systems to compare on; with --report, folders or files.")
     ],
     solvers: Annotated[
-        str, typer.Option("--solvers", metavar="A,B", help="Names (`pdejepa baselines` lists them), or all.")
+        str, typer.Option("--solvers", metavar="A,B", help="Names (see `pdejepa baselines`), NAME@fast, or all.")
     ] = "all",
     budget: Annotated[
         str, typer.Option("--budget", help="Budget of each training: 20s, 3min; or 500steps, 1e15flops.")
     ] = "3min",
     size: Annotated[str, typer.Option("--size", help="Size of the data: tiny, small, laptop or paper.")] = "paper",
     recipe: Annotated[
-        str | None, typer.Option("--recipe", help="tiny, fast or paper; if not given, fast on a GPU, tiny on a CPU.")
+        str | None, typer.Option("--recipe", help="tiny, laptop, fast or paper; usual: laptop on a CPU, fast on a GPU.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
     out: Annotated[
@@ -50,8 +50,10 @@ def compare(
     """Train and judge solvers on the same data, the same budget and the same numbers.
 
     Every solver, PDE-JEPA too, gets three short trials for its learning rate and nothing else. Records that exist are
-    kept, so an interrupted comparison goes on with the same command. DIR/compare.md and DIR/compare.png show all
-    records in DIR. The marks of --write are the lines <!-- compare --> and <!-- end compare -->.
+    kept, so an interrupted comparison goes on with the same command. By the recipe laptop all networks cost about the
+    same, and on a CPU seconds count set-up and trials too; NAME@fast has its published size. DIR/compare.md and
+    DIR/compare.png show all records in DIR. The marks of --write are the lines <!-- compare --> and
+    <!-- end compare -->.
     """
     from pdejepa.core.documents import find_marks, write_between
     from pdejepa.core.errors import DataError, UsageError
@@ -114,7 +116,7 @@ def _run(names: list[str], solvers: str, device: str, size: str, recipe: str | N
     plans = [Comparison(systems.get(name).name, who, device=place, **more) for name in names]
     missing = []
     for plan in plans:
-        done = {(record.solver, record.seed) for record in run(plan, _say)}
+        done = {(record.competitor, record.seed) for record in run(plan, _say)}
         turns = [(name, seed) for name in forecasters(plan) for seed in range(plan.seeds)]
         missing += [f"{name} on {plan.system} (seed {seed})" for name, seed in turns if (name, seed) not in done]
     return missing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pdejepa import baselines
 from pdejepa.evaluate.record import METHOD
 from pdejepa.forecast.forecaster import CARD
@@ -15,4 +17,8 @@ def names() -> tuple[str, ...]:
 
 def card_of(name: str) -> Card:
     """What a competitor needs and makes; ConfigError for unknown names."""
-    return CARD if name == METHOD else baselines.get(name).card
+    solver, _, network = name.partition("@")
+    if solver == METHOD:
+        return CARD
+    card = baselines.get(solver).card
+    return replace(card, title=f"{card.title}, size of {network}") if network else card

@@ -10,12 +10,16 @@ the recipe's, as it is, three times as much) and nothing else is tuned.  The bes
 fit codes, which are known on train only, the best on train.  A longer budget with trials of the same length takes over
 those of a record in the same folder.
 
-A budget is a time, or a number of steps or operations (`pdejepa.training.budget`).  Seconds are those of training: the
-warm-up, on a GPU the recording of steps, scores, and steps, whose schedule follows the clock and which end in time
-(`pdejepa.training.timing`).  Trials do not count their warm-up, or they could be over before they begin.  Data, the
-building of the network, the judgement and files stay outside (checkpoints of a hundred million parameters would take a
-large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts first trains for a few
-steps that are thrown away.
+By the recipe laptop on a CPU a budget in seconds is what a user waits for: set-up, trials and training together, kept
+within a tenth.  A solver is refused if one of its steps takes more than a fiftieth of it.  Data, judgement and files
+stay outside, and the operations of a forecast are counted after it.
+
+Otherwise a budget is a time, or a number of steps or operations (`pdejepa.training.budget`).  Seconds are those of
+training: the warm-up, on a GPU the recording of steps, scores, and steps, whose schedule follows the clock and which
+end in time (`pdejepa.training.timing`).  Trials do not count their warm-up, or they could be over before they begin.
+Data, the building of the network, the judgement and files stay outside (checkpoints of a hundred million parameters
+would take a large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts first
+trains for a few steps that are thrown away.
 
 A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
 interrupted keeps the trials that were done; its training begins anew.
@@ -35,7 +39,7 @@ from typing import Any
 import torch
 
 from pdejepa.baselines.pool import Pool, build_pool
-from pdejepa.core.device import device_name, used_memory
+from pdejepa.core.device import device_name, machine_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
 from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.core.load import is_busy, load_and_cores
@@ -50,8 +54,11 @@ from pdejepa.studies.compare.turns import Comparison, Turn, forecasters, records
 from pdejepa.studies.compare.unknown_parameters import blind_error
 from pdejepa.systems import build_system
 from pdejepa.systems.structure import SIZES
+from pdejepa.training import timing
 from pdejepa.training.budget import TotalBudget
+from pdejepa.training.timing import Limit
 
+LEAST_SHARE = 0.1  # of a budget that counts trials: what must be left to train
 COMPILE_STEPS = 8  # of every stage, thrown away, so that no trial pays for compiling; they meet the usual shapes
 N_JUDGED = 240  # trajectories of a split, at most: some solvers fit a code to each, or draw word after word
 
@@ -80,7 +87,7 @@ def _compare(plan: Comparison, say: Callable[[str], object]) -> list[SolverRecor
     for name in dict.fromkeys(waiting):
         card = card_of(name)
         if card.package and importlib.util.find_spec(card.package) is None:
-            extra = "classical" if card.is_closed_form else name
+            extra = "classical" if card.is_closed_form else card.name
             say(f'{card.title} will be left out, unless you stop and say: pip install "pdejepa[{extra}]"')
     pool = _pool(plan, waiting, say) if waiting else None
     known = {path: _read(path, plan, name, seed, pool) for seed, name, path in places if path.exists()}  # refused now
@@ -100,7 +107,7 @@ def _check_machine(plan: Comparison, say: Callable[[str], object]) -> None:
     if plan.recipe in ("fast", "paper"):
         say(
             f"The recipe {plan.recipe} is made for a data-centre GPU: on a CPU a stage takes two steps at least, which "
-            "may last minutes whatever the budget. Use --recipe tiny."
+            "may last minutes whatever the budget. Use --recipe laptop."
         )
     if is_busy():
         load, n = load_and_cores()
@@ -160,6 +167,8 @@ def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) ->
     plan, title = turn.plan, card_of(turn.solver).title
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
+    if plan.counts_all:
+        long = f"{plan.budget.words()} for set-up, three trials and training together"
     what = "fitted at once, whatever the budget" if card_of(turn.solver).is_closed_form else f"{long}{counted}"
     say(f"{title} ({number}), seed {turn.seed}: {what}")
     try:
@@ -191,10 +200,11 @@ def _one(turn: Turn) -> SolverRecord:
     torch._dynamo.reset()  # there is a limit to what one process keeps compiled
     if plan.device.type == "cuda" and turn.entry().has_compiled_parts(pool):
         trial(turn, 1.0, TotalBudget("steps", COMPILE_STEPS * len(card.stages)))
-    entry, report, factor, trials = _trained(turn)
+    entry, report, factor, trials, seconds = _trained(turn)
     entry.save(turn.folder / "model")
     trained = {
-        "seconds": sum(part["seconds"] for part in report.values()),
+        "seconds": seconds if plan.counts_all else sum(part["seconds"] for part in report.values()),
+        "trial_seconds": _trial_seconds(trials) if plan.counts_all else None,
         "steps": {stage: part["steps"] for stage, part in report.items()},
         "learning_rate_factor": factor,
         "trials": trials,
@@ -203,16 +213,20 @@ def _one(turn: Turn) -> SolverRecord:
     }
     splits = [split for split in pool.data.fields if split not in ("train", "valid")]
     errors = {split: judge(entry, pool, split) for split in splits}
-    told = {**_asked(turn, entry), "errors": errors, **trained, **speed(entry, pool, "test"), **_where(turn)}
+    flops = entry.forecast_flops(pool) if plan.counts_all else None
+    costs = {**trained, **speed(entry, pool, "test"), "flops_per_forecast": flops}
+    told = {**_asked(turn, entry), "errors": errors, **costs, **_where(turn)}
     return parse(SolverRecord, told)
 
 
 def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
     """What is compared: the part of a record that does not depend on how it goes."""
     plan, card = turn.plan, card_of(turn.solver)
+    solver, _, network = turn.solver.partition("@")
     return {
         "system": plan.system,
-        "solver": turn.solver,
+        "solver": solver,
+        "network": network,
         "title": card.title,
         "recipe": plan.recipe,
         "variant": recipes.get(plan.system, plan.recipe).variant if turn.solver == METHOD else "",
@@ -230,31 +244,54 @@ def _where(turn: Turn) -> dict[str, Any]:
     """With which code, on which machine and data."""
     return {
         "device": device_name(turn.plan.device),
+        "machine": machine_name(turn.plan.device),
         "torch": torch.__version__,
         "commit": turn.plan.commit,
         "data_hash": turn.pool.data.hash,
     }
 
 
-def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, Any]]]:
+def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, Any]], float]:
     """The competitor after its training with the learning rate whose short trial ended with the best score on valid.
 
     Trials are done once.  A rate that survived its trial and not the training counts as failed: the next one is taken.
+    Last, the seconds of all that was done, trials and failed trainings included.
     """
+    begun = timing.clock()
     if card_of(turn.solver).is_closed_form:  # nothing to try, and no budget to keep
         entry = turn.entry()
-        return entry, entry.fit(turn.pool, turn.plan.budget, turn.folder, 1.0, keep="memory"), 1.0, []
+        report = entry.fit(turn.pool, turn.plan.budget, turn.folder, 1.0, keep="memory")
+        return entry, report, 1.0, [], timing.clock() - begun
     trials = trials_of(turn)
+    begun = timing.clock() - _trial_seconds(trials)  # some may be of an earlier process
     while good := [one for one in trials if one["score"] is not None]:
         keep_trials(turn, trials)
         best = min(good, key=lambda one: one["score"])
+        limit = _limit(turn, begun)
         entry = turn.entry()
         clear(turn.plan.device)
         shutil.rmtree(turn.folder, ignore_errors=True)
         try:
-            report = entry.fit(turn.pool, turn.plan.budget, turn.folder, best["factor"], keep="memory")
+            report = entry.fit(turn.pool, turn.plan.budget, turn.folder, best["factor"], keep="memory", limit=limit)
         except NumericalError:
             best["score"] = None
             continue
-        return entry, report, best["factor"], trials
+        return entry, report, best["factor"], trials, timing.clock() - begun
     raise ConfigError(f"{turn.solver} diverged with all three learning rates, so it is left out.")
+
+
+def _trial_seconds(trials: Sequence[dict[str, Any]]) -> float:
+    return sum(one.get("seconds", 0.0) for one in trials)
+
+
+def _limit(turn: Turn, begun: float) -> Limit | None:
+    """When a training ends whose budget counts all that was done since `begun`; refused if nothing is left for it."""
+    if not turn.plan.counts_all:
+        return None
+    limit = Limit(begun + turn.plan.budget.amount, turn.plan.budget.amount)
+    if limit.left < LEAST_SHARE * limit.seconds:
+        raise ConfigError(
+            f"{turn.solver} has {limit.left:.3g} s of its {limit.seconds:.4g} s left after its trials, too few to "
+            "train. Give more seconds."
+        )
+    return limit

@@ -24,20 +24,27 @@ KEYS = ("solver", "errors")  # a file that has them, and a budget, is meant to b
 
 @dataclass(frozen=True)
 class Trial(Checked):
-    """A short training with `factor` times the recipe's learning rate; score None: it diverged."""
+    """A short training with `factor` times the recipe's learning rate; score None: it diverged.
+
+    seconds: with its set-up, where the budget counts them.
+    """
 
     factor: float
     score: Number
+    seconds: Number = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolverRecord(Record):
     """One solver in one comparison: its errors, and what it cost.
 
-    budget_...: of the training, one of the four        seconds: of the training, as measured
+    network: the recipe whose network a published solver has, if it is not the recipe of the comparison
+    budget_...: of the training, one of the three       seconds: of the training, as measured; in comparisons by the
+    recipe laptop with set-up and trials, which took trial_seconds of them
     is_blind: told neither parameters nor another trajectory
     adapts: what it does before a forecast, `gradient` if it fits a code
     true_frames: given for the common tail              weights: `scratch`
+    flops_per_forecast: operations of a whole forecast of a row, adaptation aside, as `training.flops` counts them
     """
 
     title: str
@@ -57,6 +64,9 @@ class SolverRecord(Record):
     peak_memory_bytes: float
     ms_per_forecast: float
     ms_per_adaptation: float
+    network: str = ""
+    trial_seconds: Number = None
+    flops_per_forecast: Number = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +97,12 @@ class SolverRecord(Record):
     @property
     def question(self) -> tuple[Any, ...]:
         """What the name of a record promises."""
-        return self.system, self.solver, self.recipe, self.size, self.budget, self.seed
+        return self.system, self.competitor, self.recipe, self.size, self.budget, self.seed
+
+    @property
+    def competitor(self) -> str:
+        """The solver, or SOLVER@RECIPE."""
+        return f"{self.solver}@{self.network}" if self.network else self.solver
 
     def error(self, split: str) -> float | None:
         """The headline error of a split; one norm over the channels where the published numbers have it so."""
@@ -158,5 +173,5 @@ def _check_data(records: list[SolverRecord]) -> None:
 
 def named(r: SolverRecord, records: Sequence[SolverRecord]) -> str:
     """The title of a record, with its seed where the table has several of that solver."""
-    n = sum(other.solver == r.solver for other in records)
+    n = sum(other.competitor == r.competitor for other in records)
     return f"{r.title}, seed {r.seed}" if n > 1 else r.title

@@ -14,6 +14,7 @@ from pdejepa import systems
 from pdejepa.core.tables import Table
 from pdejepa.core.text import escaped_markdown, percent
 from pdejepa.evaluate.published import metric_of
+from pdejepa.evaluate.record import METHOD
 from pdejepa.studies.compare.cards import card_of
 from pdejepa.studies.compare.comparison_records import SolverRecord, named
 from pdejepa.studies.compare.paper_claims import published, reason
@@ -177,14 +178,23 @@ def caveats(group: Group) -> list[str]:
     timed = [r for r in group if r.budget.unit == "seconds" and not r.is_at_once]
     off = [r for r in timed if abs(r.seconds / r.budget.amount - 1) > TOLERANCE]
     single = [(r, [stage for stage, n in r.steps.items() if n == 1]) for r in group]
+    operations = [f"{named(r, group)} {r.flops_per_forecast:.2g}" for r in group if r.flops_per_forecast]
     found = {
         "Diverged, counted as 100%": diverged,
         f"More than {TOLERANCE:.0%} beside the budget": [f"{named(r, group)} {r.seconds:.3g} s" for r in off],
         "Stages with one step only": [f"{named(r, group)} ({', '.join(stages)})" for r, stages in single if stages],
         "Tails begin at different frames": _apart(group, [f"frame {r.errors['test'].tail_from}" for r in group]),
+        "Sized to about the operations of PDE-JEPA": [named(r, group) for r in group if _is_sized(r)],
+        "Operations of a forecast, without adapting": operations,
+        "Measured on": list(dict.fromkeys(r.machine for r in group if r.machine)),
         "Measured at different commits": _apart(group, [_short(r.commit) for r in group]),
     }
     return [f"{words}: {'; '.join(names)}." for words, names in found.items() if names]
+
+
+def _is_sized(r: SolverRecord) -> bool:
+    """Whether its network has not the published sizes."""
+    return r.recipe == "laptop" and not r.network and r.solver != METHOD and not r.is_at_once
 
 
 def _apart(group: Group, values: Sequence[str]) -> list[str]:
@@ -223,11 +233,11 @@ def summary_table(records: Group) -> Table:
         for name, group in tables.items()
         for split in dict.fromkeys(split for r in group for split in r.errors)
     ]
-    solvers = {r.solver: r.title for group in tables.values() for r in group}  # best of the first one first
+    solvers = {r.competitor: r.title for group in tables.values() for r in group}  # best of the first one first
     lines: Rows = []
     for solver, label in solvers.items():
-        found = [_mean([r for r in group if r.solver == solver], split) for _, group, split in columns]
-        lines.append((label, told(solver) or "nothing", *map(_known, found)))
+        found = [_mean([r for r in group if r.competitor == solver], split) for _, group, split in columns]
+        lines.append((label, told(solver.partition("@")[0]) or "nothing", *map(_known, found)))
     for key, label in REFERENCES:
         found = [reference(group, split, key) for _, group, split in columns]
         lines += [(label, "", *map(_known, found))] if any(value is not None for value in found) else []

@@ -9,20 +9,23 @@ Letters: B rows, H observed frames, n new frames, K support trajectories, C chan
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pdejepa import baselines
 from pdejepa.baselines import check_name
 from pdejepa.baselines.baseline import Baseline, Recipe
-from pdejepa.baselines.fit import build, fit
+from pdejepa.baselines.fit import N_SCORED, build, fit
 from pdejepa.baselines.inference import forecast
 from pdejepa.baselines.pool import Pool
 from pdejepa.baselines.solver_folder import save
 from pdejepa.baselines.task import Task
+from pdejepa.core.errors import ExtrapolationWarning
 from pdejepa.forecast.forecaster import CARD, Forecaster
 from pdejepa.forecast.interface import Card, Forecast
 from pdejepa.method import recipes
@@ -34,8 +37,13 @@ from pdejepa.studies.compare.cards import names
 from pdejepa.studies.compare.paper_claims import METHOD
 from pdejepa.training.batches import generator
 from pdejepa.training.budget import TotalBudget
+from pdejepa.training.flops import counted
 from pdejepa.training.settings import StageTraining
 from pdejepa.training.stage import Keep
+from pdejepa.training.timing import Limit
+from pdejepa.training.training_data import TrainingData
+
+N_SCORED_IN_TRIALS = 16  # trajectories of valid that PDE-JEPA is scored on where a limit binds its trials
 
 
 class Entry(ABC):
@@ -47,11 +55,18 @@ class Entry(ABC):
 
     @abstractmethod
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+        self,
+        pool: Pool,
+        budget: TotalBudget,
+        folder: Path,
+        factor: float,
+        keep: Keep = "files",
+        limit: Limit | None = None,
     ) -> dict[str, Any]:
         """Train in a folder; steps, seconds and score of every stage.  The last score tells how good it became.
 
         keep: where the weights are kept, see `stage.Keep`.
+        limit: when it ends, whatever it does; then the seconds of the budget only tell the shares of the stages.
         """
 
     @abstractmethod
@@ -61,6 +76,10 @@ class Entry(ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write what was trained, to be loaded again by `pdejepa.load`."""
+
+    @abstractmethod
+    def forecast_flops(self, pool: Pool) -> float | None:
+        """Operations of a whole forecast of one row, what comes before it aside; None where counting misses most."""
 
     def has_compiled_parts(self, pool: Pool) -> bool:
         """Whether a GPU compiles parts of it before it trains."""
@@ -76,14 +95,20 @@ class SolverEntry(Entry):
         self.solver: Baseline | None = None
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+        self,
+        pool: Pool,
+        budget: TotalBudget,
+        folder: Path,
+        factor: float,
+        keep: Keep = "files",
+        limit: Limit | None = None,
     ) -> dict[str, Any]:
         recipe = faster(self.kind.recipe(self.recipe_name, pool.task), factor)
         self.solver = build(self.kind, recipe, pool, self.seed)
         learnt = self.solver.state_dict().values() if self.kind.card.is_closed_form else self.solver.parameters()
         self.n_parameters = sum(p.numel() for p in learnt)
         self.card, self.history = self.solver.card, self.solver.card.history  # some look at more frames on some systems
-        return fit(self.solver, recipe, pool, folder, budget, self.seed, keep=keep)
+        return fit(self.solver, recipe, pool, folder, budget, self.seed, keep=keep, limit=limit)
 
     def save(self, folder: Path) -> None:
         assert self.solver is not None
@@ -92,6 +117,18 @@ class SolverEntry(Entry):
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Forecast:
         assert self.solver is not None
         return forecast(self.solver, u, xi, n_frames, support, generator(u.device, self.seed, "forecast"))
+
+    def forecast_flops(self, pool: Pool) -> float | None:
+        assert self.solver is not None
+        if self.card.is_closed_form:
+            return None
+        data, draws = pool.data, generator(pool.data.xi["test"].device, self.seed, "operations")
+        row = torch.zeros(1, dtype=torch.int64, device=data.xi["test"].device)
+        support = data.fields["test"][pool.support("test", row, 1, torch.zeros((1, 1), device=row.device))]
+        state, n_new = self.solver.adapt(support, data.xi["test"][row], draws), data.n_frames - self.history
+        with torch.no_grad():
+            u = data.fields["test"][row, : self.history]
+            return counted(lambda: self.solver.rollout(u, state, n_new, draws))  # type: ignore[union-attr]
 
     def has_compiled_parts(self, pool: Pool) -> bool:
         made = build(self.kind, self.kind.recipe(self.recipe_name, pool.task), pool, self.seed)
@@ -111,14 +148,22 @@ class MethodEntry(Entry):
         self.model: Surrogate | None = None
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+        self,
+        pool: Pool,
+        budget: TotalBudget,
+        folder: Path,
+        factor: float,
+        keep: Keep = "files",
+        limit: Limit | None = None,
     ) -> dict[str, Any]:
         device = pool.data.fields["train"].device
         precision = self.config.precision if device.type == "cuda" else "fp32"  # as for all others, see `fit`
         config = dataclasses.replace(self.config, device=str(device), precision=precision)
         config = with_seconds(config, budget.amount) if budget.unit == "seconds" else with_parts(config, budget)
         config = scaled(config, factor)
-        trained = train_stages(config, folder, say=lambda _: None, data=pool.data, keep=keep)
+        n_scored = N_SCORED_IN_TRIALS if keep == "trial" else N_SCORED
+        data = pool.data if limit is None else _with_valid(pool.data, n_scored)
+        trained = train_stages(config, folder, say=lambda _: None, data=data, keep=keep, limit=limit)
         self.model = trained.model
         self.n_parameters = sum(p.numel() for p in trained.model.parameters())
         return trained.reports
@@ -132,6 +177,13 @@ class MethodEntry(Entry):
         forecaster = Forecaster(self.model, {}, u.device)
         forecaster.takes_finer_steps = False  # a rule that was found on the very splits that are judged here
         return forecaster.forecast(u, xi, n_frames=n_frames)
+
+    def forecast_flops(self, pool: Pool) -> float | None:
+        data = pool.data
+        u, xi = data.fields["test"][:1, : self.history], data.xi["test"][:1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)  # values do not matter
+            return counted(lambda: self.forecast(u, xi, data.n_frames - self.history, None))
 
 
 def make(name: str, system: str, recipe: str, seed: int) -> Entry:
@@ -160,6 +212,13 @@ def with_parts(config: RunConfig, budget: TotalBudget) -> RunConfig:
     """The method with a number of steps or operations for all stages together, shared out evenly."""
     part = budget.of_stage(1 / len(config.stages))
     return map_training(config, lambda _, training: dataclasses.replace(training, budget=part))
+
+
+def _with_valid(data: TrainingData, n: int) -> TrainingData:
+    """The same data with the first n trajectories of valid: scores cost seconds too."""
+    few = torch.arange(min(n, data.n("valid")), device=data.xi["valid"].device)
+    fields, xi = {**data.fields, "valid": data.fields["valid"][few]}, {**data.xi, "valid": data.xi["valid"][few]}
+    return dataclasses.replace(data, fields=fields, xi=xi)
 
 
 def _scaled(training: StageTraining, factor: float) -> StageTraining:

@@ -2,7 +2,7 @@
 
     runs/combined-fno-fast-paper-180s-s0.trials       {data_hash, device, trials: [{factor, score}, ...]}
 
-A score of None: it diverged with that rate.
+A score of None: it diverged with that rate.  Where the budget counts trials, each tells its seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pdejepa.core.errors import NumericalError
 from pdejepa.core.files import read_json, write_json
 from pdejepa.evaluate.record import to_plain
 from pdejepa.studies.compare.turns import Turn, records_before
+from pdejepa.training import timing
 from pdejepa.training.budget import TotalBudget
+from pdejepa.training.timing import Limit
 
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
@@ -30,7 +32,10 @@ def trials_of(turn: Turn) -> list[dict[str, Any]]:
     """The trials of a competitor: those done before, and new ones of the rates that are left."""
     found, budget = _kept(turn) or _trials_before(turn), trial_budget(turn.plan.budget)
     for factor in FACTORS[len(found) :]:
-        found = [*found, {"factor": factor, "score": trial(turn, factor, budget)}]
+        begun = timing.clock()
+        score = trial(turn, factor, budget)
+        seconds = {"seconds": round(timing.clock() - begun, 3)} if turn.plan.counts_all else {}
+        found = [*found, {"factor": factor, "score": score, **seconds}]
         keep_trials(turn, found)  # a comparison that is stopped here continues with the next rate
     return found
 
@@ -64,8 +69,9 @@ def _checked(trials: Any) -> list[dict[str, Any]]:
     try:
         factors, scores = ([one[key] for one in trials] for key in ("factor", "score"))
         is_good = len(factors) <= len(FACTORS) and all(map(math.isclose, factors, FACTORS))
+        is_good = is_good and all(0 <= one.get("seconds", 0.0) < math.inf for one in trials)
         is_good = is_good and all(score is None or 0 <= score < math.inf for score in scores)
-    except (TypeError, KeyError):
+    except (TypeError, KeyError, AttributeError):
         return []
     return trials if is_good else []
 
@@ -93,9 +99,10 @@ def trial(turn: Turn, factor: float, budget: TotalBudget) -> float | None:
     place = turn.folder.with_name(f"{turn.folder.name}-trial-{factor:.2g}")
     shutil.rmtree(place, ignore_errors=True)
     clear(turn.plan.device)
+    limit = Limit(timing.clock() + budget.amount, turn.plan.budget.amount) if turn.plan.counts_all else None
     entry = turn.entry()
     try:
-        report = entry.fit(turn.pool, budget, place, factor, keep="trial")
+        report = entry.fit(turn.pool, budget, place, factor, keep="trial", limit=limit)
     except NumericalError:  # a learning rate that is too large; other failures have nothing to do with it
         return None
     finally:

@@ -1,4 +1,10 @@
-"""What is compared, and whose turn it is."""
+"""What is compared, and whose turn it is.
+
+A competitor is named by its solver, or as SOLVER@RECIPE: with the network of another recipe, and the budget of all.
+
+    unisolver           in a comparison by the recipe laptop: its network for laptops
+    unisolver@fast      in the same table: the published sizes
+"""
 
 from __future__ import annotations
 
@@ -11,9 +17,11 @@ from pathlib import Path
 import torch
 
 from pdejepa.baselines import CLASSICAL, check_name, known_as
+from pdejepa.baselines.baseline import check_recipe
 from pdejepa.baselines.pool import Pool
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.provenance import commit
+from pdejepa.evaluate.record import METHOD
 from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison_records import SolverRecord, read_record
 from pdejepa.studies.compare.competitors import Entry, make
@@ -34,6 +42,11 @@ class Comparison:
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     commit: str = dataclasses.field(default_factory=commit)  # of the code that runs, so asked before hours of training
 
+    @property
+    def counts_all(self) -> bool:
+        """Whether a budget in seconds counts set-up and trials too: where seconds are of an ordinary machine."""
+        return self.recipe == "laptop" and self.device.type == "cpu" and self.budget.unit == "seconds"
+
     def name(self, solver: str, seed: int) -> str:
         return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.budget.name}-s{seed}"
 
@@ -45,15 +58,31 @@ def chosen(wanted: Sequence[str]) -> tuple[str, ...]:
         raise ConfigError(f"Expected names of solvers, or all; got none. Solvers: {', '.join(known)}.")
     groups = {"all": [name for name in known if name not in CLASSICAL], "classical": list(CLASSICAL)}
     first = sorted(wanted, key=lambda word: word != "all")  # in the usual order, whatever else is named
-    found = [name for word in first for name in groups.get(word, [known_as(word)])]
+    found = [name for word in first for name in groups.get(word, [_known_as(word)])]
     for name in found:
-        check_name(name, known)
+        _check(name, known)
     return tuple(dict.fromkeys(found))
+
+
+def _known_as(word: str) -> str:
+    """The name of a competitor as records have it: `poseidon@fast` for `Poseidon-T@fast`."""
+    solver, at, network = word.partition("@")
+    return f"{known_as(solver)}{at}{network}"
+
+
+def _check(name: str, known: Sequence[str]) -> None:
+    """Refuse what is not the name of a competitor."""
+    solver, at, network = name.partition("@")
+    check_name(solver, known)
+    if at:
+        check_recipe(network)
+        if solver == METHOD or card_of(solver).is_closed_form:
+            raise ConfigError(f"{name}: only published solvers take the network of another recipe. Use {solver}.")
 
 
 def usual_recipe(size: str, device: torch.device) -> str:
     """The recipe of a comparison that names none: what the device can train in minutes."""
-    return "tiny" if size == "tiny" or device.type == "cpu" else "fast"
+    return "tiny" if size == "tiny" else "laptop" if device.type == "cpu" else "fast"
 
 
 def forecasters(plan: Comparison) -> list[str]:
@@ -76,7 +105,8 @@ class Turn:
 
     def entry(self) -> Entry:
         """The competitor, untrained."""
-        return make(self.solver, self.plan.system, self.plan.recipe, self.seed)
+        solver, _, network = self.solver.partition("@")
+        return make(solver, self.plan.system, network or self.plan.recipe, self.seed)
 
 
 def records_before(plan: Comparison, pattern: str) -> list[SolverRecord]:

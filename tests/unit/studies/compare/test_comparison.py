@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +27,7 @@ from pdejepa.studies.compare import comparison, competitors, judgement
 from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison import compare
 from pdejepa.studies.compare.comparison_records import SolverRecord, read_records
-from pdejepa.studies.compare.comparison_tables import page, told
+from pdejepa.studies.compare.comparison_tables import groups, page, told
 from pdejepa.studies.compare.competitors import (
     Entry,
     MethodEntry,
@@ -39,7 +40,9 @@ from pdejepa.studies.compare.competitors import (
 from pdejepa.studies.compare.trials import trial_budget
 from pdejepa.studies.compare.turns import Comparison, Turn, chosen, usual_recipe
 from pdejepa.studies.compare.unknown_parameters import blind_error
+from pdejepa.training import timing
 from pdejepa.training.stage import Keep
+from pdejepa.training.timing import Limit
 from tests.unit.baselines.token_solvers import task_of
 from tests.unit.studies.compare.records_made import answer, made
 
@@ -86,11 +89,20 @@ class Known(Entry):
         self.seen: list[int] = []
 
     def fit(
-        self, pool: Pool, budget: TotalBudget, folder: Path, factor: float, keep: Keep = "files"
+        self,
+        pool: Pool,
+        budget: TotalBudget,
+        folder: Path,
+        factor: float,
+        keep: Keep = "files",
+        limit: Limit | None = None,
     ) -> dict[str, Any]:
         return {}
 
     def save(self, folder: Path) -> None: ...
+
+    def forecast_flops(self, pool: Pool) -> float | None:
+        return None
 
     def forecast(self, u: Tensor, xi: Tensor, n_frames: int, support: Tensor | None) -> Forecast:
         self.seen.append(u.shape[1])
@@ -281,19 +293,19 @@ def test_a_registered_solver_takes_part(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("size", "device", "usual"),
-    [("paper", "cpu", "tiny"), ("paper", "cuda", "fast"), ("tiny", "cuda", "tiny"), ("small", "cpu", "tiny")],
+    [("paper", "cpu", "laptop"), ("paper", "cuda", "fast"), ("tiny", "cuda", "tiny"), ("small", "cpu", "laptop")],
 )
 def test_the_usual_recipe_is_one_that_the_machine_can_train(size: str, device: str, usual: str) -> None:
     """On a CPU a trial of `fast` did not end in seven minutes."""
     assert usual_recipe(size, torch.device(device)) == usual
 
 
-@pytest.mark.parametrize(("recipe", "says"), [("tiny", False), ("fast", True), ("paper", True)])
+@pytest.mark.parametrize(("recipe", "says"), [("tiny", False), ("laptop", False), ("fast", True), ("paper", True)])
 def test_recipes_that_a_cpu_cannot_train_are_told_before_they_start(recipe: str, says: bool, tmp_path: Path) -> None:
     said: list[str] = []
     plan = Comparison("advection", ("fno",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe=recipe)
     comparison._check_machine(plan, said.append)
-    lines = [line for line in said if "made for a data-centre GPU" in line and "--recipe tiny" in line]
+    lines = [line for line in said if "made for a data-centre GPU" in line and "--recipe laptop" in line]
     assert bool(lines) == says
 
 
@@ -328,6 +340,52 @@ def test_small_planes_have_the_grid_of_the_tiny_recipe(tmp_path: Path) -> None:
     plan = Comparison("wave_2d", ("lns",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe="tiny")
     assert comparison._pool(plan, ["lns"], str).task.grid == (32, 32)
     assert systems.get("wave_2d").grid == (64, 64)
+
+
+# ---- what a user of a laptop waits for ---------------------------------------------------------------------------
+@pytest.mark.slow
+def test_a_budget_on_a_laptop_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set-up and trials included, within a tenth, for the method too; and the same table has a published size."""
+    small, said = systems.get("advection", n_points=32), list[str]()
+    monkeypatch.setattr(comparison, "build_system", lambda *_: small)
+    solvers, budget = ("fno", "fno@fast", "pdejepa"), TotalBudget("seconds", 30.0)
+    plan = Comparison("advection", solvers, budget, tmp_path, size="tiny", recipe="laptop")
+    records = {record.competitor: record for record in compare(plan, said.append)}
+    assert tuple(records) == solvers, said
+    for record in records.values():
+        assert record.seconds == pytest.approx(30.0, rel=0.1)
+        assert record.trial_seconds == pytest.approx(10.0, rel=0.4)
+        assert record.trial_seconds == pytest.approx(sum(trial.seconds or 0.0 for trial in record.trials))
+        assert record.machine
+        assert record.flops_per_forecast
+        assert min(record.steps.values()) >= 1
+    assert (records["fno@fast"].solver, records["fno@fast"].title) == ("fno", "FNO, size of fast")
+    assert records["fno@fast"].parameters < records["fno"].parameters
+    (group,) = groups(list(records.values())).values()  # one table
+    assert len(group) == 3
+    assert compare(plan, said.append) == list(records.values())  # kept
+
+
+def test_a_solver_whose_steps_take_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, said = systems.get("advection", n_points=32), list[str]()
+    monkeypatch.setattr(comparison, "build_system", lambda *_: small)
+    monkeypatch.setattr(timing, "LONGEST_STEP", 1e-5)
+    plan = Comparison("advection", ("fno",), TotalBudget("seconds", 3.0), tmp_path, size="tiny", recipe="laptop")
+    assert compare(plan, said.append) == []
+    assert re.search(r"FNO: fit: a step takes \S+ s, \S+% of the budget of 3 s", said[-1])
+
+
+@pytest.mark.parametrize(
+    ("word", "found"), [("fno@fast", "fno@fast"), ("Poseidon-T@paper", "poseidon@paper"), ("fno", "fno")]
+)
+def test_another_size_is_asked_for_by_the_name_of_a_recipe(word: str, found: str) -> None:
+    assert chosen([word]) == (found,)
+
+
+@pytest.mark.parametrize("word", ["fno@quick", "pdejepa@fast", "opinf@fast", "nobody@fast"])
+def test_sizes_that_there_are_not(word: str) -> None:
+    with pytest.raises(ConfigError):
+        chosen([word])
 
 
 def test_trials_of_few_steps_are_of_whole_ones() -> None:

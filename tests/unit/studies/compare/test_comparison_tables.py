@@ -96,6 +96,25 @@ def test_who_took_a_single_step_is_named() -> None:
     assert caveats([starved, made("fno", 0.1)]) == ["Stages with one step only: PDE-JEPA (decode, polish)."]
 
 
+def test_sizes_operations_and_machines_are_told() -> None:
+    """Two sizes of a solver are two lines; records without these keys have no such notes."""
+    told = {"recipe": "laptop", "machine": "2 threads of a CPU", "flops_per_forecast": 1.8e9}
+    group = [
+        made("unisolver", 0.2, title="UniSolver", **told),
+        made("unisolver", 0.1, title="UniSolver, size of fast", network="fast", **told),
+        made("pdejepa", 0.05, title="PDE-JEPA", **told),
+    ]
+    assert caveats(group) == [
+        "Sized to about the operations of PDE-JEPA: UniSolver.",
+        "Operations of a forecast, without adapting: UniSolver 1.8e+09; UniSolver, size of fast 1.8e+09; "
+        "PDE-JEPA 1.8e+09.",
+        "Measured on: 2 threads of a CPU.",
+    ]
+    assert [row[0] for row in rows(group)[:3]] == ["UniSolver", "UniSolver, size of fast", "PDE-JEPA"]
+    assert len({row[0] for row in summary_table(group).rows}) >= 3
+    assert len({one.question for one in group}) == 3
+
+
 def test_the_ledger_counts_steps() -> None:
     blind = {"fno": True, "geps": False, "cape": False}
     why = {name: ledger([made(name, 0.1, is_blind=value)])[0][-1] for name, value in blind.items()}

@@ -56,7 +56,7 @@ def test_a_trial_that_fails_loses(turn: Turn, monkeypatch: pytest.MonkeyPatch) -
 
 def test_who_diverges_after_its_trial_takes_the_next_rate(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "make", lambda *_: Wild())
-    _, report, factor, known = comparison._trained(turn)
+    _, report, factor, known, _ = comparison._trained(turn)
     assert factor == pytest.approx(1 / 3)
     assert [one["score"] for one in known] == [pytest.approx(3.0), None, None]
     assert json.loads(trials.trials_file(turn).read_text())["trials"] == known  # the same command does not repeat it
