@@ -152,9 +152,9 @@ class _Training:
         raise Interrupted(f"Stopping after step {self.done:,}; {self.store.fate}.")
 
     def _refuse_long_steps(self) -> None:
-        """The fastest one decides: others may have waited for something."""
-        limit = self.context.limit
-        if limit is not None and self.quickest > timing.LONGEST_STEP * limit.seconds:
+        """The fastest one decides, since others may have waited for something; a single one may take twice as long."""
+        limit, slack = self.context.limit, 2 if self.done == 1 else 1
+        if limit is not None and self.quickest > slack * timing.LONGEST_STEP * limit.seconds:
             raise ConfigError(
                 f"{self.stage.name}: a step takes {self.quickest:.2g} s, {self.quickest / limit.seconds:.1%} of the "
                 f"budget of {limit.seconds:.4g} s, where {timing.LONGEST_STEP:.0%} is the most that is of use. Give "
