@@ -19,6 +19,7 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(map(str, ROOT.glob("results/*-s[0-9]*.json")), Evaluation),
     **dict.fromkeys(map(str, ROOT.glob("lab/data/*/*.json")), Evaluation),
     **dict.fromkeys(map(str, ROOT.glob("results/compare/*.json")), SolverRecord),
+    **dict.fromkeys(map(str, ROOT.glob("lab/data/classical/*.json")), SolverRecord),
     **dict.fromkeys(map(str, ROOT.glob("results/ablate-*.json")), Ablation),
 }
 OTHERS = ("train-h200", "lab/data/laptop/")  # of other commands
@@ -40,7 +41,7 @@ def test_committed_records_are_read_and_written_whole(path: str) -> None:
     plain = json.loads(Path(path).read_text())
     added = {"variant": "", "source": "generated"}  # keys of the newer files
     written = filled(to_plain(parse(KINDS[path], plain)))
-    if KINDS[path] is SolverRecord:
+    if KINDS[path] is SolverRecord and "variant" not in plain:
         written.pop("variant")
         for errors in written["errors"].values():
             assert errors.pop("source") == added["source"]

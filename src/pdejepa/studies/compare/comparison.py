@@ -226,7 +226,7 @@ def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
     return {
         "system": plan.system,
         "solver": solver,
-        "network": network,
+        "network": network or None,
         "title": card.title,
         "recipe": plan.recipe,
         "variant": recipes.get(plan.system, plan.recipe).variant if turn.solver == METHOD else "",

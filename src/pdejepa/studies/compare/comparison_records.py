@@ -64,7 +64,7 @@ class SolverRecord(Record):
     peak_memory_bytes: float
     ms_per_forecast: float
     ms_per_adaptation: float
-    network: str = ""
+    network: str | None = None
     trial_seconds: Number = None
     flops_per_forecast: Number = None
 
