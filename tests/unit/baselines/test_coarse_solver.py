@@ -44,7 +44,10 @@ def error(solver: CoarseSolver) -> float:
     return float(metrics.rel_l2(answer.fields, u, 1).mean())
 
 
-@pytest.mark.parametrize("place", ["combined", "burgers", "gray_scott", "wave_2d"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("burgers", "gray_scott")]
+
+
+@pytest.mark.parametrize("place", ["combined", "wave_2d", *SLOW])
 def test_coarser_is_worse_and_the_full_grid_is_the_truth(place: str) -> None:
     full = pool(place).task.grid[0]
     errors = [error(solver_with(place, n_points=n)) for n in (full, full // 2, full // 4)]

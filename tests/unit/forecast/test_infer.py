@@ -94,6 +94,7 @@ def test_a_parameter_without_effect_is_not_identifiable(combined: Forecaster) ->
     assert high - low > 0.5
 
 
+@pytest.mark.slow
 def test_a_parameter_beyond_the_range_ends_at_its_border(combined: Forecaster) -> None:
     found = infer(combined, own_frames(combined, **{**TRUTH, "advection": 1.3}), noise=0.0)
     assert found["advection"].value == pytest.approx(1.0, abs=1e-2)

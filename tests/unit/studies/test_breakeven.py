@@ -81,6 +81,7 @@ def test_a_fast_surrogate_pays_after_its_cost(capsys: pytest.CaptureFixture[str]
     assert elsewhere.trained_on == "another"
 
 
+@pytest.mark.slow
 def test_a_slow_surrogate_never_pays() -> None:
     found = breakeven(StandIn(1e-2, seconds=0.5), "it", n=2, batch=2)
     assert found.n_star is None

@@ -159,7 +159,7 @@ def test_a_data_set_holds_extra_splits_where_they_are_named() -> None:
         GenerateConfig(**config, counts={"broad_test": 7})
 
 
-@pytest.mark.parametrize("name", ["advection", "combined"])
+@pytest.mark.parametrize("name", ["advection", pytest.param("combined", marks=pytest.mark.slow)])
 def test_extra_splits_pass_the_audit(name: str, tmp_path: Path) -> None:
     splits = [split.name for split in systems.get(name).extra_splits]
     words = ["--splits", ",".join(splits), "--out", str(tmp_path / "d"), "--device", "cpu"]

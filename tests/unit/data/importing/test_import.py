@@ -164,6 +164,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_import_is_continued_to_the_same_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, table = write_source(tmp_path)
     command = words(source, table, tmp_path / "data")

@@ -413,6 +413,7 @@ def test_a_trial_ends_as_a_training_does(pool: Pool, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("memory/**/*.safetensors"))
 
 
+@pytest.mark.slow
 def test_one_that_fails_leaves_the_others_their_turn(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
