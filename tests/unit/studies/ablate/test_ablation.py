@@ -50,7 +50,7 @@ def _measured() -> Iterator[None]:
     """Nine seconds are STEPS steps, however busy the machine is."""
     with pytest.MonkeyPatch.context() as patch:
         found = Measured(STEPS, scores=1)
-        patch.setattr("pdejepa.training.loop.measure", lambda settings, work, keep: found)
+        patch.setattr("pdejepa.training.loop.measure", lambda *_: found)
         yield
 
 
