@@ -26,7 +26,7 @@ LONG = (*SLOW, "burgers", "gray_scott")  # of these only test is solved a second
 # A row solved alone may take other code paths in vectorised kernels; chaos does the rest in the flows.
 ALONE = {"vorticity": 1e-4, "heterns": 1e-4}
 
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in systems.NAMES]
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in systems.NAMES]
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
 

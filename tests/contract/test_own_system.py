@@ -56,6 +56,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 def test_the_documented_example_from_check_to_forecast(folder: Path) -> None:
     assert main(["check-system", NAME]) == 0
     assert main(["generate", NAME, "--size", "tiny", "--out", "data", "--device", "cpu"]) == 0

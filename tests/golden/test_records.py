@@ -6,7 +6,7 @@ are made again only in a commit that says what moves, and why: `python -m tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,15 @@ from tests.golden import made
 
 DIGITS, DIGITS_BF16 = 1e-4, 2e-2
 LONG = ("heterns", "vorticity")
+LONG_STAGES = (*LONG, "burgers", "wave_b-history1", "combined-vanilla")
 
 
-def slow_where_long(names: Iterable[str]) -> list[Any]:
-    """The same; those that take ten seconds are slow tests."""
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in names]
+def slow_where_long(names: Iterable[str], long: Sequence[str] = LONG) -> list[Any]:
+    """The same; those that take long are slow tests."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in long)) for name in names]
 
 
-@pytest.mark.parametrize("case", slow_where_long(made.CASES))
+@pytest.mark.parametrize("case", slow_where_long(made.CASES, LONG_STAGES))
 def test_stages(case: str, tmp_path: Path) -> None:
     found = made.on_one_thread(made.stages, case, tmp_path / "run")
     compare(found, "stages", case, DIGITS_BF16 if case.endswith("bf16") else DIGITS)

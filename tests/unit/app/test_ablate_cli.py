@@ -23,6 +23,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow
 def test_from_training_to_document(tmp_path: Path, capsys: Printed) -> None:
     out, page = tmp_path / "runs", tmp_path / "page.md"
     command = ["ablate", "advection", "--recipe", "tiny", "--out", str(out), "--what", "geometry,anchor", "--n", "2"]

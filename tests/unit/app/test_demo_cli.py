@@ -38,6 +38,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pdejepa.draw.stack.animate_comparisons", touch)
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own(shipped: Path, tmp_path: Path, capsys: Printed) -> None:
     model = tiny.saved("advection", tmp_path / "my model")
     assert main(["demo", "--model", str(model)]) == 0

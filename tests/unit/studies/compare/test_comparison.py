@@ -309,6 +309,7 @@ def test_recipes_that_a_cpu_cannot_train_are_told_before_they_start(recipe: str,
     assert bool(lines) == says
 
 
+@pytest.mark.slow
 def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = systems.get("advection", n_points=32)
     monkeypatch.setattr(comparison, "build_system", lambda *_: small)
