@@ -16,6 +16,7 @@ from tests.unit.method.small_run import small_config
 PAGE = Path(__file__).parents[2] / "docs/python.md"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = ("pretrain", "align", "dynamics", "decode")
     small = small_config("combined", "device=cpu", *(f"{stage}.training.budget.steps=2" for stage in stages))

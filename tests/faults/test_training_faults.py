@@ -266,6 +266,7 @@ def _curve(folder: Path) -> list[float]:
     return [value for line in lines for value in line.get("train", line.get("valid")).values()]
 
 
+@pytest.mark.slow
 def test_two_ranks_train_as_one(tmp_path: Path) -> None:
     _train_precisely(str(tmp_path / "one"))
     assert in_ranks(2, _train_precisely, str(tmp_path / "two")) == [(0, ""), (0, "")]
@@ -281,6 +282,7 @@ def _train_on_operations(folder: str) -> None:
     train(Path(folder), Toy(settings(budget=Budget(flops=2e5), optimiser=optimiser)))
 
 
+@pytest.mark.slow
 def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
     _train_on_operations(str(tmp_path / "one"))
     assert in_ranks(2, _train_on_operations, str(tmp_path / "two")) == [(0, ""), (0, "")]

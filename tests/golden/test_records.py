@@ -17,7 +17,7 @@ from tests.golden import made
 
 DIGITS, DIGITS_BF16 = 1e-4, 2e-2
 LONG = ("heterns", "vorticity")
-LONG_STAGES = (*LONG, "burgers", "wave_b-history1", "combined-vanilla")
+LONG_STAGES = (*LONG, "burgers", "wave_b", "wave_b-history1", "combined-vanilla")
 
 
 def slow_where_long(names: Iterable[str], long: Sequence[str] = LONG) -> list[Any]:

@@ -49,6 +49,7 @@ def test_forecast(heat: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch) 
         assert image.format == "PNG"
 
 
+@pytest.mark.slow
 def test_forecast_of_changed_physics(tmp_path: Path, capsys: Printed) -> None:
     heat = tiny.saved("heat", tmp_path / "m", speed=1.0)
     picture, film = tmp_path / "f.png", tmp_path / "f.gif"

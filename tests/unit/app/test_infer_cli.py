@@ -23,7 +23,10 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(least_squares, "N_ITERATIONS", 3)
 
 
-@pytest.mark.parametrize("name", ["combined", "gray_scott", "burgers", "wave_b"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gray_scott", "burgers")]
+
+
+@pytest.mark.parametrize("name", ["combined", "wave_b", *SLOW])
 def test_demo(name: str, tmp_path: Path, capsys: Printed) -> None:
     """Parameters with truth and interval, a picture and a file; forcing is known."""
     tiny.saved(name, tmp_path / "m", speed=50.0)

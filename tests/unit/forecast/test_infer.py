@@ -72,6 +72,7 @@ def test_a_model_finds_its_own_parameters(combined: Forecaster) -> None:
     assert "advection = 0.7" in repr(found)
 
 
+@pytest.mark.slow
 def test_some_points_of_some_frames_are_enough(combined: Forecaster) -> None:
     """Frames 0, 2 and 5, half of the points masked, a tenth NaN."""
     frames = own_frames(combined, 6, **TRUTH)[[0, 2, 5]]
@@ -155,6 +156,7 @@ def test_noise_of_first_frames_is_taken_out_and_estimated() -> None:
     assert float((law.filtered(clean)[1] / size).max()) < 2e-3
 
 
+@pytest.mark.slow
 def test_calibration_widens_intervals_where_forecasts_are_wrong(combined: Forecaster) -> None:
     """An untrained model is off on trajectories of the system, so it may not be sure of what its fits look like."""
     frames = own_frames(combined, **TRUTH)

@@ -66,6 +66,7 @@ class StandIn:
         return SimpleNamespace(fields=torch.stack([self.known[tuple(row.tolist())] for row in xi]) * (1 + self.error))
 
 
+@pytest.mark.slow
 def test_a_fast_surrogate_pays_after_its_cost(capsys: pytest.CaptureFixture[str]) -> None:
     """It looks frames up, so any solver is slower; the machine is this one."""
     details = {"seconds": {"data": 10.0, "total": 110.0}, "machine": HERE, "device": "cpu"}
@@ -89,6 +90,7 @@ def test_a_slow_surrogate_never_pays() -> None:
     assert found.forecast_seconds > 0.25
 
 
+@pytest.mark.slow
 def test_a_larger_error_allows_a_coarser_solver() -> None:
     sizes = []
     for error in (1e-4, 0.3):

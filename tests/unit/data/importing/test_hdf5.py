@@ -116,6 +116,7 @@ def test_parameters_in_attributes_come_first(tmp_path: Path) -> None:
         assert data.xi("train")[0].tolist() == [0.25, 2.0]
 
 
+@pytest.mark.slow
 def test_compressible_flow(tmp_path: Path) -> None:
     draws = np.random.default_rng(0).normal(size=(4, 8, 5, 16, 16)).astype(np.float32)
     names = ("density", "pressure", "Vx", "Vy")
@@ -141,6 +142,7 @@ def test_one_group_per_trajectory(tmp_path: Path) -> None:
         assert data.shard(data.shards("train")[0]).boundaries == {"x": "neumann", "y": "neumann"}
 
 
+@pytest.mark.slow
 def test_incompressible_flow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draws = np.random.default_rng(0).normal(size=(6, 5, 16, 16, 3)).astype(np.float32)
     times = np.tile(np.linspace(0, 1, 5), (6, 1))

@@ -76,6 +76,7 @@ def test_a_changed_value_is_found_by_an_audit(imported: Path, tmp_path: Path) ->
 
 
 # ---- layouts -----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_compressed_files_and_other_orders_of_axes_give_the_same_bytes(imported: Path, tmp_path: Path) -> None:
     u, columns = waves()
     table = write_table(tmp_path / "table.csv", columns)

@@ -278,6 +278,7 @@ class Mine(Fno):
     card = dataclasses.replace(Fno.card, name="mine", title="Mine")
 
 
+@pytest.mark.slow
 def test_a_registered_solver_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = systems.get("advection", n_points=32)
     monkeypatch.setattr(comparison, "build_system", lambda *_: small)

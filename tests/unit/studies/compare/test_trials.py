@@ -54,6 +54,7 @@ def test_a_trial_that_fails_loses(turn: Turn, monkeypatch: pytest.MonkeyPatch) -
     assert [one["score"] for one in trials.trials_of(turn)] == [pytest.approx(3.0), 1.0, None]
 
 
+@pytest.mark.slow
 def test_who_diverges_after_its_trial_takes_the_next_rate(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "make", lambda *_: Wild())
     _, report, factor, known, _ = comparison._trained(turn)
