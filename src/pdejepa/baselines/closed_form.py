@@ -15,11 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.weights import first_not_finite, gather
+from pdejepa.forecast.interface import State
 from pdejepa.training.checkpoint import StageFolder
 from pdejepa.training.memory_store import Scratch
 from pdejepa.training.metrics_log import append_line
@@ -39,6 +41,12 @@ class ClosedForm(Baseline):
     @abstractmethod
     def solve_for(self, data: TrainingData, say: Say) -> None:
         """Learn from the trajectories of train; valid may choose sizes and penalties.  Fields are standardised."""
+
+    def adapt(
+        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> State:
+        """The parameters of the equation, as they are told."""
+        return {"xi": self.card.given("xi", xi)}
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         raise ConfigError(f"{self.card.title} is fitted at once: it takes no steps and has no loss. Use fit.fit(...).")

@@ -115,11 +115,6 @@ class CoarseSolver(ClosedForm):
         return 1e3 * seconds / len(u)
 
     # ---- forecasts -----------------------------------------------------------------------------------------------
-    def adapt(
-        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> State:
-        return {"xi": self.card.given("xi", xi)}
-
     def rollout(
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:

@@ -161,11 +161,6 @@ class OperatorInference(ClosedForm):
         return float(torch.where(error.isfinite(), error.clamp(max=LOST), LOST).mean())
 
     # ---- forecasts -----------------------------------------------------------------------------------------------
-    def adapt(
-        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> State:
-        return {"xi": self.card.given("xi", xi)}
-
     def rollout(
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:

@@ -121,11 +121,6 @@ class PcaRegression(ClosedForm):
             columns.append(((values - middle) / (half if half > 0 else 1.0))[:, None])
         return torch.cat(columns, 1)
 
-    def adapt(
-        self, support: Tensor | None = None, xi: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> State:
-        return {"xi": self.card.given("xi", xi)}
-
     def rollout(
         self, u_hist: Tensor, state: State, n_frames: int, generator: torch.Generator | None = None
     ) -> Tensor:

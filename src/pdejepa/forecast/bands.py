@@ -25,6 +25,7 @@ from torch import Tensor
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, ParameterError
 from pdejepa.core.files import read_json, write_json
+from pdejepa.systems.base import Generated
 
 if TYPE_CHECKING:
     from pdejepa.forecast.forecaster import Forecaster
@@ -36,6 +37,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 POINTS = 0.9  # share of the points of a frame that lie in the band
 N_CASES = 360
 FIRST_SEED = 1000  # of the calibration; seed 0 made the data
+AT_ONCE = 24  # trajectories
 MAX_NUMBERS = 100_000
 
 
@@ -103,8 +105,7 @@ def calibrate(
     model: Forecaster, n: int = N_CASES, checked: int = 0, report: Callable[[int], object] = lambda _: None
 ) -> Bands:
     """Bands from n cases of the law of `valid`; with `checked`, how they hold on so many of test and out of range."""
-    found = torch.cat([scores(*pair) for pair in _cases(model, "valid", n, FIRST_SEED, report)])
-    ordered, widths = found.sort(0).values, []  # (n,T,C)
+    ordered, widths = _calibration(model, n, report).sort(0).values, []  # (n,T,C)
     for level in LEVELS:
         rank = math.ceil((n + 1) * level)
         if rank > n:
@@ -146,35 +147,32 @@ def read_bands(folder: Path, weights_sha256: str) -> Bands | None:
     return bands
 
 
-def _cases(
-    model: Forecaster, split: str, n: int, seed: int, report: Callable[[int], object]
-) -> list[tuple[Tensor, Tensor]]:
-    """Forecasts and truths (B,T,C,*grid) of n cases in environments of their own, each seed as many as there are."""
-    history, each, pairs = model.surrogate.history, model.system.split(split).n_environments, []
-    for number in range(math.ceil(n / each)):
-        count = min(each, n - number * each)
-        made = model.system.generate(split, count, seed=seed + number)
-        for fields, xi in zip(made.fields.split(24), made.xi.split(24), strict=True):
-            result = model.forecast(fields[:, :history], xi, n_frames=fields.shape[1] - history)
-            pairs.append((result.fields, fields))
-            report(len(fields))
-    return pairs
-
-
-def _coverage(
-    model: Forecaster, bands: Bands, split: str, n: int, report: Callable[[int], object]
-) -> Coverage:
-    """How often the bands held, on trajectories of a split of the benchmark."""
-    count = min(n, model.system.split(split).n)
-    made, history = model.system.generate(split, count), model.surrogate.history
-    found = []
-    for fields, xi in zip(made.fields.split(24), made.xi.split(24), strict=True):
+def _scores_of(model: Forecaster, made: Generated, report: Callable[[int], object]) -> Tensor:
+    """Scores (n,T,C) of the forecasts of some trajectories, from their first frames."""
+    history, found = model.surrogate.history, []
+    for fields, xi in zip(made.fields.split(AT_ONCE), made.xi.split(AT_ONCE), strict=True):
         result = model.forecast(fields[:, :history], xi, n_frames=fields.shape[1] - history)
-        found.append(scores(result.fields, fields)[:, history:])
+        found.append(scores(result.fields, fields))
         report(len(fields))
-    every, widths = torch.cat(found), torch.tensor(bands.widths)[:, history:]  # (n,T',C), (L,T',C)
+    return torch.cat(found)
+
+
+def _calibration(model: Forecaster, n: int, report: Callable[[int], object]) -> Tensor:
+    """Scores of n cases of the law of `valid`, each in an environment of its own; a seed has as many as there are."""
+    each, found = model.system.split("valid").n_environments, []
+    for number, start in enumerate(range(0, n, each)):
+        made = model.system.generate("valid", min(each, n - start), seed=FIRST_SEED + number)
+        found.append(_scores_of(model, made, report))
+    return torch.cat(found)
+
+
+def _coverage(model: Forecaster, bands: Bands, split: str, n: int, report: Callable[[int], object]) -> Coverage:
+    """How often the bands held, on the first trajectories of a split of the benchmark."""
+    made, history = model.system.generate(split, min(n, model.system.split(split).n)), model.surrogate.history
+    every = _scores_of(model, made, report)[:, history:]  # (n,T',C)
+    widths = torch.tensor(bands.widths)[:, history:]  # (L,T',C)
     shares = tuple(round(float((every <= width).float().mean()), 4) for width in widths)
-    return Coverage(split, count, shares)
+    return Coverage(split, len(made.xi), shares)
 
 
 def _plain(widths: Tensor) -> tuple[tuple[tuple[float, ...], ...], ...]:

@@ -135,7 +135,7 @@ class Forecaster:
             with one_thread, torch.set_grad_enabled(with_gradients):  # a worker does not know what the caller set
                 return self._run(u[part], rows[part], n_new, start, own)
 
-        pieces = self._pieces(len(rows), u.shape[1] + n_new)
+        pieces = self.pieces(len(rows), u.shape[1] + n_new)
         with full_precision(self.device), without_new_code(self.device):
             # functions of users need not bear several threads
             parts = [run(piece) for piece in pieces] if callable(forcing) else map_chunks(run, pieces, self.device)
@@ -214,7 +214,7 @@ class Forecaster:
             raise ParameterError(f"n_frames counts new frames and must be {told}; got {n_frames!r}.")
         return n
 
-    def _pieces(self, n_rows: int, n_frames: int) -> list[slice]:
+    def pieces(self, n_rows: int, n_frames: int) -> list[slice]:
         """Rows in pieces whose latents fit into the memory meant for them; on a CPU one for each core at least."""
         config, n_tokens = self.surrogate.config, self.surrogate.patches.n_tokens
         row = 4 * n_tokens * (3 * n_frames * config.encoder.width + 24 * config.field.width)

@@ -20,7 +20,7 @@ from pdejepa.forecast.forecaster import Forecaster
 
 def frames(model: Forecaster, u: Tensor, xi: Tensor, n_frames: int) -> Tensor:
     """New frames (B,n,C,*grid) after u (B,H,C,*grid) under xi (B,P) float64, physical units."""
-    parts = _pieces(model, len(xi), u.shape[1] + n_frames)
+    parts = model.pieces(len(xi), u.shape[1] + n_frames)
     with full_precision(model.device), without_new_code(model.device), torch.no_grad():
         made = map_chunks(lambda part: _new(model, u[part], xi[part], n_frames), parts, model.device)
     return torch.cat(made)
@@ -41,7 +41,7 @@ def derivatives(
             value, slope = forward_ad.unpack_dual(_new(model, u[rows[part]], dual, n_frames))
         return value, torch.zeros_like(value) if slope is None else slope
 
-    parts = _pieces(model, len(rows), 2 * (u.shape[1] + n_frames))
+    parts = model.pieces(len(rows), 2 * (u.shape[1] + n_frames))
     with full_precision(model.device), without_new_code(model.device), torch.no_grad(), forward_ad.dual_level():
         made = map_chunks(run, parts, model.device)
     values, slopes = zip(*made, strict=True)
@@ -57,7 +57,3 @@ def _new(model: Forecaster, u: Tensor, xi: Tensor, n_frames: int) -> Tensor:
     steps = surrogate.finer_steps(forward_ad.unpack_dual(xi).primal) if model.takes_finer_steps else None
     q = surrogate.rollout(surrogate.encode(surrogate.normalise(u / size)), surrogate.drive(xi), n_frames, steps)
     return size * surrogate.denormalise(surrogate.decode(q[:, u.shape[1] :]))
-
-
-def _pieces(model: Forecaster, n_rows: int, n_frames: int) -> list[slice]:
-    return model._pieces(n_rows, n_frames)

@@ -133,7 +133,7 @@ def test_pieces_change_nothing(heat: Forecaster, monkeypatch: pytest.MonkeyPatch
     field = torch.linspace(-1, 1, 5)[:, None, None] * tiny.state(heat.system, 1, seed=4)
     whole = heat.forecast(u0, diffusivity=beta, n_frames=4, forcing=field)
     monkeypatch.setitem(module.MEMORY, "cpu", 1e5)
-    assert len(heat._pieces(5, 5)) == 5
+    assert len(heat.pieces(5, 5)) == 5
     pieces = heat.forecast(u0, diffusivity=beta, n_frames=4, forcing=field)
     torch.testing.assert_close(pieces.fields, whole.fields, rtol=1e-4, atol=1e-5)
     assert pieces.outcome == whole.outcome

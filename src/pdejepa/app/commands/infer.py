@@ -71,7 +71,6 @@ def infer(
     truth: dict[str, float] = {}
     if demo:
         fields, truth = _demo(solver)
-        given = {name: value for name, value in truth.items() if name.startswith("forcing_amp")} | given
         names = names or [name for name in truth if not name.startswith("forcing_") and name not in given]
         given = {name: value for name, value in truth.items() if name not in names} | given
     else:
