@@ -39,7 +39,7 @@ COMMANDS: tuple[str, ...] = (
     "evaluate",
     "results",
     "ablate",
-    "export",
+    "pack",
     "report",
     "baselines",
     "compare",

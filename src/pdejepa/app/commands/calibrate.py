@@ -41,7 +41,7 @@ def calibrate(
     folder = forecaster.folder
     assert folder is not None
     if folder in shipped_models().values():
-        raise UsageError(f"{model} comes with pdejepa and stays as it is. Give a run, or a folder of `pdejepa export`.")
+        raise UsageError(f"{model} comes with pdejepa and stays as it is. Give a run, or a folder of `pdejepa pack`.")
     with progress(n_cases(forecaster, n, check), f"calibrate {forecaster.problem.name}") as bar:
         bands = run(forecaster, n, check, bar.advance)
     write_bands(bands, folder)

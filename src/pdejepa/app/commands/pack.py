@@ -1,4 +1,4 @@
-"""`pdejepa export`: a model folder for shipping, and how much rounding its weights changes."""
+"""`pdejepa pack`: a model folder for shipping, and how much rounding its weights changes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pdejepa.forecast.forecaster import Forecaster
-    from pdejepa.method.export import Exported
+    from pdejepa.method.pack import Packed
 
 N_COMPARED = 8  # test trajectories
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command()(export)
+    app.command()(pack)
 
 
-def export(
+def pack(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Run folder, model folder, or a shipped model's name.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder, or a model that may be replaced.")],
     float32: Annotated[bool, typer.Option("--float32", help="Keep full precision; twice the size.")] = False,
@@ -33,17 +33,17 @@ def export(
     recorded for the unrounded weights are not kept; `pdejepa evaluate FOLDER` measures those of the new ones.
     """
     from pdejepa.forecast.forecaster import load
-    from pdejepa.method.export import export_model
+    from pdejepa.method.pack import pack_model
 
     source = load(model, device)
-    written = export_model(source, folder, "float32" if float32 else "float16")
+    written = pack_model(source, folder, "float32" if float32 else "float16")
     typer.echo(_size(source, written))
     typer.echo(_movement(rounding_errors(source, load(folder, device))))
     for sentence in _notes(source, written):
         typer.echo(sentence)
 
 
-def rounding_errors(source: Forecaster, exported: Forecaster, n: int = N_COMPARED) -> Tensor:
+def rounding_errors(source: Forecaster, packed: Forecaster, n: int = N_COMPARED) -> Tensor:
     """Relative L2 between the forecasts of both models, (n,); NaN where one of them is unstable."""
     from torch import Tensor
 
@@ -52,11 +52,11 @@ def rounding_errors(source: Forecaster, exported: Forecaster, n: int = N_COMPARE
     system, history = source.system, source.surrogate.history
     state, xi = system.sample("test", range(n), device=source.device)
     u0 = system.solve(state, xi, times=system.times[:history]).as_subclass(Tensor)  # (n,H,C,*grid)
-    before, after = (one.forecast(u0, xi).fields for one in (source, exported))
+    before, after = (one.forecast(u0, xi).fields for one in (source, packed))
     return metrics.rel_l2(after, before, history).cpu()
 
 
-def _size(source: Forecaster, written: Exported) -> str:
+def _size(source: Forecaster, written: Packed) -> str:
     kind, before = source.details["weights_dtype"], source.details["weights_bytes"]
     return (
         f"{source.system.title}: {written.n_bytes / 1e6:.2f} MB in {written.folder}, "
@@ -77,7 +77,7 @@ def _movement(errors: Tensor) -> str:
     )
 
 
-def _notes(source: Forecaster, written: Exported) -> list[str]:
+def _notes(source: Forecaster, written: Packed) -> list[str]:
     """What is not in the folder, and how to add it."""
     notes = []
     if written.lost_errors:

@@ -1,6 +1,6 @@
 """A model for shipping: a folder of its own, by default with half-precision weights.
 
-    export_model(pdejepa.load("RUN"), "FOLDER")        FOLDER/ weights.safetensors README.md config.json
+    pack_model(pdejepa.load("RUN"), "FOLDER")        FOLDER/ weights.safetensors README.md config.json
 
 Weights are rounded to float16 on the disk only: a loaded model computes in float32.  Errors were measured with the
 weights before rounding, so they are left out until `pdejepa evaluate FOLDER` measures them again; weights that
@@ -30,7 +30,7 @@ OF_A_RUN = ("model", "model-four-stages")  # folders that a training writes
 
 
 @dataclass(frozen=True)
-class Exported:
+class Packed:
     """What was written: bytes of all files and of the weights, and what became of the records of the source."""
 
     folder: Path
@@ -41,11 +41,11 @@ class Exported:
     has_training: bool
 
 
-def export_model(
+def pack_model(
     model: Forecaster,
     folder: str | os.PathLike[str],
     dtype: Literal["float32", "float16"] = "float16",
-) -> Exported:
+) -> Packed:
     """Write the model to `folder`, which must be new, empty, or hold a model that stands alone."""
     root = Path(folder).resolve()
     _check_target(root, model.folder)
@@ -55,7 +55,7 @@ def export_model(
         details["errors"] = {}
     save_model(model.surrogate, root, details, dtype)
     sizes = {name: (root / name).stat().st_size for name in (WEIGHTS_NAME, CARD_NAME, CONFIG_NAME)}
-    return Exported(
+    return Packed(
         folder=Path(folder),
         n_bytes=sum(sizes.values()),
         weights_bytes=sizes[WEIGHTS_NAME],
@@ -68,13 +68,13 @@ def export_model(
 def _check_target(root: Path, source: Path | None) -> None:
     """Refuse whatever would destroy something."""
     if root.exists() and not root.is_dir():
-        raise UsageError(f"{root} is a file; give a new folder for the exported model.")
+        raise UsageError(f"{root} is a file; give a new folder for the packed model.")
     if not root.is_dir() or not any(root.iterdir()):
         return
     if source is not None and root == source.resolve():
         raise UsageError(f"{root} is the model itself; give another folder, or its weights would be lost.")
     if root.name in OF_A_RUN and run_folder(root) != root:
-        raise UsageError(f"{root} belongs to a run; give a folder outside of it for the exported model.")
+        raise UsageError(f"{root} belongs to a run; give a folder outside of it for the packed model.")
     try:
         read(root)
     except CheckpointError:

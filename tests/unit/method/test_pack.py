@@ -12,13 +12,13 @@ import torch
 
 import pdejepa
 from pdejepa.app.cli import main
-from pdejepa.app.commands.export import rounding_errors
+from pdejepa.app.commands.pack import rounding_errors
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, UsageError
 from pdejepa.core.yaml_subset import parse
 from pdejepa.method import recipes
-from pdejepa.method.export import export_model
 from pdejepa.method.model_card import train_words
+from pdejepa.method.pack import pack_model
 from pdejepa.method.pipeline import train
 from pdejepa.method.run_config import RunConfig
 from pdejepa.method.save_model import record_errors, rounded_layers, save_model
@@ -38,7 +38,7 @@ def config_of(folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of a few steps, with a stage that was given seconds."""
-    folder = tmp_path_factory.mktemp("export") / "run"
+    folder = tmp_path_factory.mktemp("pack") / "run"
     words = (*BRIEF, "pretrain.training.budget={steps: 0, seconds: 0.2}", "seed=5", "align.anchor_weight=0.5")
     words += ("device=cpu",)
     train(small_config("advection", *words), folder, say=lambda _: None)
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_half_precision_on_disk_full_precision_in_memory(tmp_path: Path) -> None:
     folder = tiny.saved("heat", tmp_path / "m")
     source = pdejepa.load(folder, "cpu")
-    written = export_model(source, tmp_path / "out")
+    written = pack_model(source, tmp_path / "out")
     again = pdejepa.load(tmp_path / "out", "cpu")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "README.md",
@@ -66,18 +66,18 @@ def test_half_precision_on_disk_full_precision_in_memory(tmp_path: Path) -> None
 
 def test_errors_of_other_weights_are_not_claimed(tmp_path: Path) -> None:
     source = pdejepa.load(tiny.saved("heat", tmp_path / "m", {"errors": ERRORS}), "cpu")
-    half = export_model(source, tmp_path / "half")
+    half = pack_model(source, tmp_path / "half")
     assert half.lost_errors
     assert not half.has_errors
     assert config_of(tmp_path / "half")["errors"] == {}
     assert "Not measured yet" in (tmp_path / "half" / "README.md").read_text()
-    full = export_model(source, tmp_path / "full", "float32")
+    full = pack_model(source, tmp_path / "full", "float32")
     assert full.has_errors
     assert not full.lost_errors
     assert config_of(tmp_path / "full")["errors"] == ERRORS
     rounded = pdejepa.load(tmp_path / "half", "cpu")
     record_errors(rounded.surrogate, tmp_path / "half", ERRORS)
-    export_model(pdejepa.load(tmp_path / "half", "cpu"), tmp_path / "again")  # nothing is rounded the second time
+    pack_model(pdejepa.load(tmp_path / "half", "cpu"), tmp_path / "again")  # nothing is rounded the second time
     assert config_of(tmp_path / "again")["errors"] == ERRORS
     assert config_of(tmp_path / "again")["weights_sha256"] == config_of(tmp_path / "half")["weights_sha256"]
 
@@ -90,7 +90,7 @@ def test_the_card_tells_of_rounded_layers(tmp_path: Path) -> None:
     round_all(p for layer in layers for p in layer.parameters())
     save_model(model, tmp_path / "m", tiny.DETAILS)
     assert told in (tmp_path / "m/README.md").read_text()
-    export_model(pdejepa.load(tmp_path / "m", "cpu"), tmp_path / "out")
+    pack_model(pdejepa.load(tmp_path / "m", "cpu"), tmp_path / "out")
     assert told in (tmp_path / "out/README.md").read_text()
     record_errors(model, tmp_path / "m", ERRORS)
     assert told in (tmp_path / "m/README.md").read_text()
@@ -109,13 +109,13 @@ def test_weights_too_large_for_half_precision(tmp_path: Path) -> None:
     model.surrogate.decoder.layers[-1].weight.data[0, 0] = 1e30
     model.details = {**pdejepa.load(tiny.saved("heat", tmp_path / "m"), "cpu").details}
     with pytest.raises(CheckpointError, match="not finite in float16"):
-        export_model(model, tmp_path / "out")
+        pack_model(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_rounding_is_measured_by_forecasts_of_both(tmp_path: Path) -> None:
     source = pdejepa.load(tiny.saved("gray_scott", tmp_path / "m"), "cpu")
-    export_model(source, tmp_path / "out")
+    pack_model(source, tmp_path / "out")
     moved = rounding_errors(source, pdejepa.load(tmp_path / "out", "cpu"), 3)
     assert moved.shape == (3,)
     assert bool(((moved > 0) & (moved < 0.1)).all())
@@ -129,17 +129,17 @@ def test_nothing_but_a_model_is_overwritten(tmp_path: Path) -> None:
     source = pdejepa.load(tiny.saved("heat", tmp_path / "m"), "cpu")
     taken = tmp_path / "thesis"
     taken.mkdir()
-    export_model(source, taken)  # an empty folder is fine, and so is a model
-    export_model(source, taken)
+    pack_model(source, taken)  # an empty folder is fine, and so is a model
+    pack_model(source, taken)
     (taken / "config.json").write_text('{"mine": 1}')
     with pytest.raises(UsageError, match=r"not empty and holds no model.*Give a new folder"):
-        export_model(source, taken)
+        pack_model(source, taken)
     assert (taken / "config.json").read_text() == '{"mine": 1}'
     with pytest.raises(UsageError, match="is a file"):
-        export_model(source, taken / "config.json")
+        pack_model(source, taken / "config.json")
     before = (tmp_path / "m" / "weights.safetensors").read_bytes()
     with pytest.raises(UsageError, match="is the model itself"):
-        export_model(source, tmp_path / "x" / ".." / "m")
+        pack_model(source, tmp_path / "x" / ".." / "m")
     assert (tmp_path / "m" / "weights.safetensors").read_bytes() == before
 
 
@@ -148,7 +148,7 @@ def test_the_models_of_a_run_are_left_alone(run: Path, tmp_path: Path) -> None:
     before = (run / "model" / "config.json").read_bytes()
     for target, words in ((run, "holds no model"), (run / "model", "belongs to a run")):
         with pytest.raises(UsageError, match=words):
-            export_model(source, target)
+            pack_model(source, target)
     assert (run / "model" / "config.json").read_bytes() == before
 
 
@@ -168,7 +168,7 @@ def card_words(folder: Path) -> list[str]:
 
 
 def test_the_command_repeats_the_training(run: Path, tmp_path: Path, capsys: Printed) -> None:
-    export_model(pdejepa.load(run, "cpu"), tmp_path / "out")
+    pack_model(pdejepa.load(run, "cpu"), tmp_path / "out")
     details = config_of(tmp_path / "out")
     trained = config_of(run)["train"]
     assert details["training"] == {k: v for k, v in trained.items() if k not in ("polish", "reconstruct")}
@@ -187,7 +187,7 @@ def test_the_command_repeats_the_training(run: Path, tmp_path: Path, capsys: Pri
 
 
 def test_the_command_gives_the_same_weights(run: Path, tmp_path: Path) -> None:
-    export_model(pdejepa.load(run, "cpu"), tmp_path / "out", "float32")
+    pack_model(pdejepa.load(run, "cpu"), tmp_path / "out", "float32")
     words = [str(tmp_path / "again") if word == "RUN" else word for word in card_words(tmp_path / "out")]
     assert main([*words[1:], "--device", "cpu"]) == 0
     again = config_of(tmp_path / "again" / "model")
@@ -202,12 +202,12 @@ def test_a_run_tells_what_an_older_model_does_not(run: Path, tmp_path: Path) -> 
     try:
         older = {key: value for key, value in config.items() if key not in ("training", "steps")}
         path.write_text(json.dumps(older))
-        assert export_model(pdejepa.load(run, "cpu"), tmp_path / "out").has_training
+        assert pack_model(pdejepa.load(run, "cpu"), tmp_path / "out").has_training
         assert config_of(tmp_path / "out")["training"] == config["training"]
         assert config_of(tmp_path / "out")["steps"] == config["steps"]
         older["lineage"]["decode"] = "0" * 64  # the stage was trained again since
         path.write_text(json.dumps(older))
-        assert not export_model(pdejepa.load(run, "cpu"), tmp_path / "out").has_training
+        assert not pack_model(pdejepa.load(run, "cpu"), tmp_path / "out").has_training
         assert "were not recorded" in (tmp_path / "out" / "README.md").read_text()
     finally:
         path.write_text(kept)
@@ -265,11 +265,11 @@ def test_a_foreign_training_is_not_believed(capsys: Printed) -> None:
 
 
 # ---- the command -------------------------------------------------------------------------------------------------
-def test_export(run: Path, tmp_path: Path, capsys: Printed) -> None:
+def test_pack(run: Path, tmp_path: Path, capsys: Printed) -> None:
     source = pdejepa.load(run, "cpu")
     record_errors(source.surrogate, run / "model", ERRORS)
     out = tmp_path / "out"
-    assert main(["export", str(run), str(out)]) == 0
+    assert main(["pack", str(run), str(out)]) == 0
     text = capsys.readouterr().out
     assert f" MB in {out}, " in text
     assert "forecasts of 8 test trajectories" in text
@@ -279,18 +279,18 @@ def test_export(run: Path, tmp_path: Path, capsys: Printed) -> None:
     assert config_of(out)["errors"]["test"]["n"] == 2
     assert "| `test` | in distribution | 2 |" in (out / "README.md").read_text()
     capsys.readouterr()
-    assert main(["export", str(run), str(out), "--float32"]) == 0
+    assert main(["pack", str(run), str(out), "--float32"]) == 0
     text = capsys.readouterr().out
     assert "the same to the last bit" in text
     assert "Next" not in text
-    assert main(["export", str(run), str(run)]) == 2
+    assert main(["pack", str(run), str(run)]) == 2
     assert "holds no model" in capsys.readouterr().err
-    assert main(["export", str(tmp_path / "nothing"), str(out)]) == 4
+    assert main(["pack", str(tmp_path / "nothing"), str(out)]) == 4
 
 
 def test_unstable_forecasts_are_told(tmp_path: Path, capsys: Printed) -> None:
     model = tiny.surrogate("advection")
     model.field.D_heads[0][-1].weight.data.mul_(1e3)  # type: ignore[union-attr,index]
     save_model(model, tmp_path / "m", {})
-    assert main(["export", str(tmp_path / "m"), str(tmp_path / "out")]) == 0
+    assert main(["pack", str(tmp_path / "m"), str(tmp_path / "out")]) == 0
     assert "unstable" in capsys.readouterr().out
