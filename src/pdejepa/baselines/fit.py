@@ -93,7 +93,7 @@ class FitStage(Stage):
         }
         if window.n_support:
             picks = torch.rand((len(rows), window.n_support), generator=draws, device=rows.device)
-            batch["support"] = data.fields[split][self.pool.support(split, rows, window.n_support, picks)]
+            batch["support"] = self.pool.support_fields(split, rows, window.n_support, picks)
         return {**batch, **self.solver.draws(self.name, batch, draws)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -143,7 +143,7 @@ class FitStage(Stage):
             support = None
             if "support" in card.needs:
                 picks = torch.zeros((len(own), 1), device=own.device)
-                support = data.fields["valid"][self.pool.support("valid", own, 1, picks)]
+                support = self.pool.support_fields("valid", own, 1, picks)
             state = self.solver.adapt(support, data.xi["valid"][own], draws)
             u = data.fields["valid"][own, :n_frames]
             u_hat = self.solver.rollout(u[:, :history], state, n_frames - history, draws)

@@ -1,5 +1,6 @@
 """A fitted solver in use: physical units in and out, and an outcome for every row; divergence is not an exception.
 
+A solver for unit amplitude is told fields divided by their size, and the parameters of those.
 Nor are frames, parameters or support that are not finite: such a row is lost from its first new frame on.
 Letters: B rows, H observed frames, n new frames, K support trajectories, C channels, *grid spatial axes, P parameters.
 """
@@ -23,6 +24,7 @@ from pdejepa.forecast import request
 from pdejepa.forecast.header import system_of
 from pdejepa.forecast.interface import Card, Forecast, Outcome
 from pdejepa.forecast.support import Support, judge
+from pdejepa.models.amplitude import amplitude, rescale
 from pdejepa.systems import System
 from pdejepa.systems.inputs import as_floats, as_floats64, as_trajectories, check_columns, trajectories
 from pdejepa.systems.problem import Problem
@@ -46,7 +48,8 @@ def forecast(
     seen, device = given["u"], solver.xi_mean.device
     mean, std = solver.task.statistics.moments(solver.task.ndim, device)
     begun = _now(device)
-    told, is_lost = _told(solver, {name: value.to(device) for name, value in given.items()}, mean, std)
+    told, size = _sized(solver, {name: value.to(device) for name, value in given.items()})
+    told, is_lost = _told(solver, told, mean, std)
     with full_precision(device), without_new_code(device):
         state = solver.adapt(told.get("support"), told.get("xi"), generator)  # may need gradients
         adapted = _now(device)
@@ -55,7 +58,7 @@ def forecast(
     done = _now(device)
     is_bad = ~(new.flatten(2).abs().amax(-1) < FIELD_SPREADS) | is_lost[:, None]
     is_gone = is_bad.cumsum(1) > 0  # and all that follow, (B,n)
-    fields = (new * std + mean).masked_fill(is_gone.reshape(*is_gone.shape, *[1] * (new.ndim - 2)), torch.nan)
+    fields = ((new * std + mean) * size).masked_fill(is_gone.reshape(*is_gone.shape, *[1] * (new.ndim - 2)), torch.nan)
     problem, total = solver.task.problem, seen.shape[1] + n
     return Forecast(
         problem=problem,
@@ -83,8 +86,24 @@ def encode(solver: Baseline, u: Any) -> Tensor:
     device = solver.xi_mean.device
     values = trajectories(solver.task.problem, u).to(device)
     mean, std = solver.task.statistics.moments(solver.task.ndim, device)
+    told, _ = _sized(solver, {"u": values})
     with torch.no_grad(), full_precision(device), without_new_code(device):
-        return solver.encode((values - mean) / std)
+        return solver.encode((told["u"] - mean) / std)
+
+
+def _sized(solver: Baseline, given: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """What is given, divided by the size (B,1,1,1..) of its rows where the solver is for unit amplitude; and sizes."""
+    u, problem = given["u"], solver.task.problem
+    if solver.task.amplitude == "as_is":
+        return given, u.new_ones((1,) * u.ndim)
+    size = amplitude(u)  # (B,)
+    divisor = size.to(u.dtype).reshape(-1, *[1] * (u.ndim - 1))
+    sized = {**given, "u": u / divisor}
+    if "xi" in given:
+        sized["xi"] = rescale(problem, given["xi"], 1.0 / size)
+    if "support" in given:
+        sized["support"] = given["support"] / divisor[:, None]
+    return sized, divisor
 
 
 def _told(solver: Baseline, given: dict[str, Tensor], mean: Tensor, std: Tensor) -> tuple[dict[str, Tensor], Tensor]:

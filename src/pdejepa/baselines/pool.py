@@ -18,6 +18,7 @@ from torch import Tensor
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import DataError
 from pdejepa.data.source import Block, Generated, Trajectories
+from pdejepa.models.amplitude import Amplitude, amplitude
 from pdejepa.systems import System
 from pdejepa.training.training_data import TrainingData, normalised
 
@@ -30,6 +31,7 @@ class Pool:
 
     A comparison adds tail_from, the first frame that no solver is given (0: unknown), and floors, the errors per split
     that remain without knowledge of the parameters.
+    sizes: what trajectories were divided by, (n,) per split, if they are at unit amplitude.
     """
 
     data: TrainingData
@@ -37,6 +39,7 @@ class Pool:
     siblings: dict[str, Tensor] = field(default_factory=dict)  # (E,K) trajectories of every environment
     tail_from: int = 0
     floors: dict[str, float | None] = field(default_factory=dict)
+    sizes: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_splits(self.data.fields)
@@ -54,6 +57,7 @@ class Pool:
             n_environments=len(table),
             n_train=len(xi),
             has_support=table.shape[1] > 1,
+            amplitude="unit" if self.sizes else "as_is",
         )
 
     def support(self, split: str, rows: Tensor, n: int, draws: Tensor) -> Tensor:
@@ -67,27 +71,43 @@ class Pool:
         picks = (draws * n_others).long().clamp(max=n_others - 1)  # (B,n)
         return others.gather(1, picks)
 
+    def support_fields(self, split: str, rows: Tensor, n: int, draws: Tensor) -> Tensor:
+        """Standardised fields (B,n,T,C,*grid) of those trajectories.
 
-def build_pool(system: System, counts: dict[str, int], device: torch.device, seed: int = 0) -> Pool:
+        At unit amplitude they are divided by the sizes of `rows`, so that they have the parameters of `rows`.
+        """
+        others = self.support(split, rows, n, draws)
+        u = self.data.fields[split][others]
+        if not self.sizes:
+            return u
+        mean, std = self.data.statistics.moments(self.data.problem.ndim, u.device)
+        factor = self.sizes[split][others] / self.sizes[split][rows][:, None]  # (B,n)
+        return ((u * std + mean) * factor.reshape(*factor.shape, *[1] * (u.ndim - 2)).to(u.dtype) - mean) / std
+
+
+def build_pool(
+    system: System, counts: dict[str, int], device: torch.device, seed: int = 0, amplitude: Amplitude = "as_is"
+) -> Pool:
     """Generate n trajectories of every split in memory: of train, whose statistics are taken, valid, and any others."""
     check_splits(counts)
     source, found = Generated(system, seed=seed), {}
     for split, n in counts.items():
         parts = [source.block(split, start, start + size, device) for start, size in blocks(system, split, n)]
         found[split] = Block(*map(torch.cat, zip(*parts, strict=True)))
-    return pool_of(source, found)
+    return pool_of(source, found, amplitude)
 
 
-def pool_of(source: Trajectories, found: dict[str, Block]) -> Pool:
-    """The pool of these trajectories of a source; their fields are standardised in place."""
+def pool_of(source: Trajectories, found: dict[str, Block], to: Amplitude = "as_is") -> Pool:
+    """The pool of these trajectories of a source; their fields are standardised in place, rescaled before if asked."""
     fields, xi = ({split: getattr(block, name) for split, block in found.items()} for name in ("fields", "xi"))
     environment, siblings = {}, {}
     for split, block in found.items():
         numbers = block.environment.to(block.fields.device)
         environment[split] = numbers.unique(return_inverse=True)[1]
         siblings[split] = sibling_table(environment[split])
-    data = normalised(source.problem, fields, xi, source.digest(found), system=source.system)
-    return Pool(data, environment, siblings)
+    sizes = {split: amplitude(values) for split, values in fields.items()} if to == "unit" else {}
+    data = normalised(source.problem, fields, xi, source.digest(found), amplitude=to, system=source.system)
+    return Pool(data, environment, siblings, sizes=sizes)
 
 
 def check_splits(names: Collection[str]) -> None:

@@ -25,6 +25,7 @@ from pdejepa.core.errors import CheckpointError, ConfigError
 from pdejepa.core.files import read_json, sha256_file, write_json
 from pdejepa.core.weights import check_match, gather, read_weights, restore, write_weights
 from pdejepa.forecast.header import problem_of
+from pdejepa.models.amplitude import Amplitude
 from pdejepa.models.condition import Statistics
 
 CONFIG, WEIGHTS, INSIDE = "config.json", "weights.safetensors", "model"
@@ -47,6 +48,7 @@ class Saved:
     n_environments: int
     has_support: bool
     weights_sha256: str
+    amplitude: Amplitude = "as_is"  # of former versions always
     problem: dict[str, Any] = field(default_factory=dict)  # empty in files of former versions
 
     def build(self, device: str = "cpu") -> Baseline:
@@ -59,6 +61,7 @@ class Saved:
             n_environments=self.n_environments,
             n_train=1,  # decides epochs, which a trained network does not need
             has_support=self.has_support,
+            amplitude=self.amplitude,
         )
         kind = baselines.get(self.solver)
         sizes = load_config(type(kind.recipe(self.recipe, task).model), defaults=without_former(self.model))
@@ -80,7 +83,7 @@ def save(solver: Baseline, folder: str | os.PathLike[str], recipe: str) -> None:
         "switches": task.problem.switches,
         "model": to_dict(solver.config),
         "statistics": task.statistics.to_dict(),
-        **{key: getattr(task, key) for key in ("xi_mean", "xi_std", "n_environments", "has_support")},
+        **{key: getattr(task, key) for key in ("xi_mean", "xi_std", "n_environments", "has_support", "amplitude")},
         "weights_sha256": sha256_file(root / WEIGHTS),
         "problem": to_dict(task.problem),
     }

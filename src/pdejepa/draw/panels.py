@@ -26,7 +26,7 @@ SMALL, NORMAL, LARGE = 7.5, 9.0, 10.5  # font sizes in points
 GREY = "#555555"
 
 
-def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"]) -> Figure:
+def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"] | None) -> Figure:
     figure = Figure(figsize=(width, height), dpi=DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure

@@ -9,12 +9,15 @@ Letters: B rows, T frames, C channels, P parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pdejepa.core.errors import ConfigError
 from pdejepa.systems.problem import Problem
+
+Amplitude = Literal["as_is", "unit"]  # of the fields that a model sees
 
 
 def amplitude(fields: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError
-from pdejepa.models.amplitude import at_unit_amplitude
+from pdejepa.models.amplitude import Amplitude, at_unit_amplitude
 from pdejepa.models.condition import Statistics, fit_statistics, parameter_ranges
 from pdejepa.systems import System
 from pdejepa.systems.problem import Problem
@@ -57,7 +57,7 @@ def normalised(
     xi: dict[str, Tensor],
     digest: str,
     coordinate: Literal["linear", "log"] = "linear",
-    amplitude: Literal["as_is", "unit"] = "as_is",
+    amplitude: Amplitude = "as_is",
     system: System | None = None,
 ) -> TrainingData:
     """Physical fields and parameters of several splits, normalised in place with the statistics of train."""

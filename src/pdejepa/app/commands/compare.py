@@ -35,13 +35,16 @@ def compare(
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="tiny, laptop, fast or paper; usual: laptop on a CPU, fast on a GPU.")
     ] = None,
+    amplitude: Annotated[
+        str, typer.Option("--amplitude", help="unit: rescale all data to rms 1, where the equation allows it.")
+    ] = "as_is",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where records and trainings go.")
     ] = Path("compare"),
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
     report: Annotated[
-        bool, typer.Option("--report", help="Train nothing: tables and picture of existing records.")
+        bool, typer.Option("--report", help="Train nothing: tables and pictures of existing records.")
     ] = False,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Put a summary between the marks in a document.")
@@ -51,9 +54,9 @@ def compare(
 
     Every solver, PDE-JEPA too, gets three short trials for its learning rate and nothing else. Records that exist are
     kept, so an interrupted comparison goes on with the same command. By the recipe laptop all networks cost about the
-    same, and on a CPU seconds count set-up and trials too; NAME@fast has its published size. DIR/compare.md and
-    DIR/compare.png show all records in DIR. The marks of --write are the lines <!-- compare --> and
-    <!-- end compare -->.
+    same, and on a CPU seconds count set-up and trials too; NAME@fast has its published size. DIR/compare.md,
+    DIR/compare.png and DIR/compare-minutes.png show all records in DIR. The marks of --write are the lines
+    <!-- compare --> and <!-- end compare -->.
     """
     from pdejepa.core.documents import find_marks, write_between
     from pdejepa.core.errors import DataError, UsageError
@@ -65,6 +68,7 @@ def compare(
         find_marks(write, "compare")  # before hours of training
     if report and (given := _given(context)):
         raise UsageError(f"--report shows every record it is given; drop {', '.join(given)}.")
+    from pdejepa.studies.compare import minutes_picture
     from pdejepa.studies.compare.comparison_records import read_records
     from pdejepa.studies.compare.comparison_tables import page, summary
     from pdejepa.studies.compare.cost_picture import plot  # after what can be refused without PyTorch
@@ -74,31 +78,33 @@ def compare(
         if out.exists() and not out.is_dir():
             raise UsageError(f"--out must be a folder; {out} is a file.")
         read_records([out] if out.exists() else [])  # what is damaged there is told now, not after hours
-        missing = _run(systems, solvers, budget=total, out=out, size=size, recipe=recipe, seeds=seeds, device=device)
+        asked: dict[str, Any] = {"budget": total, "out": out, "size": size, "recipe": recipe, "seeds": seeds}
+        missing = _run(systems, solvers, device=device, amplitude=amplitude, **asked)
         places = [out]
     records = read_records(places)
     if not records:
         raise DataError(f"No records of comparisons in {', '.join(map(str, places))}. Make some: pdejepa compare NAME")
-    picture, tables = (_beside(places[0], ending) for ending in (".png", ".md"))
+    picture, minutes, tables = (_beside(places[0], ending) for ending in (".png", "-minutes.png", ".md"))
     plot(records, picture)
-    write_text(tables, page(records, picture.name))
+    minutes_picture.plot(records, minutes)
+    write_text(tables, page(records, picture.name, minutes.name))
     if write is not None:
         write_between(write, "compare", summary(records, Path(os.path.relpath(tables, write.parent)).as_posix()))
     left_out = _show(records)  # last: a reader that goes away must not cost the files
     rest = f" (also {'; '.join(reversed(left_out))})" if left_out else ""
-    typer.echo(f"Tables: {tables}{rest}\nPicture: {picture}")
+    typer.echo(f"Tables: {tables}{rest}\nPictures: {picture}, {minutes}")
     if missing:
         raise DataError(f"No record of {', '.join(missing)}: see above why. The same command tries again.")
 
 
 def _beside(place: Path, ending: str) -> Path:
     """Where the tables or the picture of a report go: into its folder, or beside the single record."""
-    return place / f"compare{ending}" if place.is_dir() else place.with_suffix(ending)
+    return place / f"compare{ending}" if place.is_dir() else place.with_name(f"{place.stem}{ending}")
 
 
 def _given(context: typer.Context) -> list[str]:
     """The options of a comparison that were given."""
-    names = ("solvers", "budget", "size", "recipe", "seeds", "out", "device")
+    names = ("solvers", "budget", "size", "recipe", "amplitude", "seeds", "out", "device")
     sources = {name: context.get_parameter_source(name) for name in names}
     return [f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 

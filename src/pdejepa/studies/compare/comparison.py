@@ -21,6 +21,9 @@ Data, the building of the network, the judgement and files stay outside (checkpo
 would take a large part of three minutes), and so does what a GPU compiles: a competitor with compiled parts first
 trains for a few steps that are thrown away.
 
+At unit amplitude all data are rescaled to rms 1, and parameters with them, for all who take part (`models.amplitude`).
+Who learns one code per environment is refused where that gives its trajectories parameters of their own.
+
 A competitor that fails is named and left out, and the others go on; the same command tries it again.  One that is
 interrupted keeps the trials that were done; its training begins anew.
 """
@@ -34,10 +37,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
+from pdejepa import systems
 from pdejepa.baselines.pool import Pool, build_pool
 from pdejepa.core.device import device_name, machine_name, used_memory
 from pdejepa.core.errors import ConfigError, Interrupted, NumericalError, PdejepaError, did_you_mean
@@ -45,10 +49,12 @@ from pdejepa.core.files import lock, remove_leftovers, write_json
 from pdejepa.core.load import is_busy, load_and_cores
 from pdejepa.evaluate.record import METHOD, parse, to_plain
 from pdejepa.method import recipes
+from pdejepa.models.amplitude import Amplitude, check_scaling
 from pdejepa.studies.compare.cards import card_of
 from pdejepa.studies.compare.comparison_records import SolverRecord, budget_key, read_record
 from pdejepa.studies.compare.competitors import Entry, longest_history
 from pdejepa.studies.compare.judgement import is_blind, judge, speed, true_frames
+from pdejepa.studies.compare.training_curve import curve
 from pdejepa.studies.compare.trials import clear, keep_trials, trial, trial_budget, trials_of
 from pdejepa.studies.compare.turns import Comparison, Turn, forecasters, records_before
 from pdejepa.studies.compare.unknown_parameters import blind_error
@@ -69,6 +75,11 @@ def compare(plan: Comparison, say: Callable[[str], object] = print) -> list[Solv
     if plan.size not in SIZES:
         hint = did_you_mean(plan.size, SIZES) or "."
         raise ConfigError(f"unknown size {plan.size!r}{hint} Sizes: {', '.join(SIZES)}.")
+    if plan.amplitude not in get_args(Amplitude):
+        hint = did_you_mean(plan.amplitude, get_args(Amplitude)) or "."
+        raise ConfigError(f"unknown amplitude {plan.amplitude!r}{hint} Choose {' or '.join(get_args(Amplitude))}.")
+    if plan.amplitude == "unit":
+        check_scaling(systems.get(plan.system).problem)
     with lock(plan.out, say=say):
         remove_leftovers(plan.out)
         return _compare(plan, say)
@@ -117,10 +128,16 @@ def _check_machine(plan: Comparison, say: Callable[[str], object]) -> None:
         )
 
 
+def _question(plan: Comparison, name: str, seed: int) -> tuple[Any, ...]:
+    """What the name of a record promises, see `SolverRecord.question`."""
+    amplitude = None if plan.amplitude == "as_is" else plan.amplitude
+    return plan.system, name, plan.recipe, plan.size, plan.budget, amplitude, seed
+
+
 def _read(path: Path, plan: Comparison, name: str, seed: int, pool: Pool | None) -> SolverRecord:
     """A record; one of another device, or of other data, is not an answer to what is asked now."""
     record, here = read_record(path), device_name(plan.device)
-    if record is None or record.question != (plan.system, name, plan.recipe, plan.size, plan.budget, seed):
+    if record is None or record.question != _question(plan, name, seed):
         raise ConfigError(f"{path} is not the record that its name promises. Use another --out, or remove it.")
     if record.device != here:
         raise ConfigError(f"{path} was measured on {record.device}, this is {here}. Use another --out.")
@@ -141,7 +158,7 @@ def _pool(plan: Comparison, waiting: Sequence[str], say: Callable[[str], object]
     counts = {name: system.split(name).size(plan.size) for name in ("train", "valid", *judged)}
     counts |= {name: min(counts[name], N_JUDGED) for name in judged}
     begun = time.monotonic()
-    pool = build_pool(system, counts, plan.device)
+    pool = build_pool(system, counts, plan.device, amplitude=plan.amplitude)
     pool.tail_from = longest_history(pool.task, plan.recipe)
     say(f"{plan.system}: {sum(counts.values()):,} trajectories in {time.monotonic() - begun:.1f} s")
     if any(is_blind(card_of(name)) for name in waiting):
@@ -205,6 +222,7 @@ def _one(turn: Turn) -> SolverRecord:
     trained = {
         "seconds": seconds if plan.counts_all else sum(part["seconds"] for part in report.values()),
         "trial_seconds": _trial_seconds(trials) if plan.counts_all else None,
+        "curve": curve(turn.folder, report, entry.field_stages, seconds if plan.counts_all else None),
         "steps": {stage: part["steps"] for stage, part in report.items()},
         "learning_rate_factor": factor,
         "trials": trials,
@@ -232,6 +250,7 @@ def _asked(turn: Turn, entry: Entry) -> dict[str, Any]:
         "variant": recipes.get(plan.system, plan.recipe).variant if turn.solver == METHOD else "",
         "size": plan.size,
         "seed": turn.seed,
+        "amplitude": None if plan.amplitude == "as_is" else plan.amplitude,
         budget_key(plan.budget.unit): plan.budget.amount,
         "weights": "scratch",
         "true_frames": true_frames(entry, turn.pool),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.files import read_json
@@ -34,6 +34,14 @@ class Trial(Checked):
     seconds: Number = None
 
 
+@dataclass(frozen=True)
+class Scored(Checked):
+    """The error on valid after so many seconds of a training."""
+
+    seconds: float
+    score: Number
+
+
 @dataclass(frozen=True, kw_only=True)
 class SolverRecord(Record):
     """One solver in one comparison: its errors, and what it cost.
@@ -44,6 +52,8 @@ class SolverRecord(Record):
     is_blind: told neither parameters nor another trajectory
     adapts: what it does before a forecast, `gradient` if it fits a code
     true_frames: given for the common tail              weights: `scratch`
+    amplitude: `unit` if all data were rescaled to rms 1
+    curve: errors on valid along the way, see `training_curve`
     flops_per_forecast: operations of a whole forecast of a row, adaptation aside, as `training.flops` counts them
     """
 
@@ -67,6 +77,8 @@ class SolverRecord(Record):
     network: str | None = None
     trial_seconds: Number = None
     flops_per_forecast: Number = None
+    amplitude: Literal["unit"] | None = None
+    curve: tuple[Scored, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,12 +109,21 @@ class SolverRecord(Record):
     @property
     def question(self) -> tuple[Any, ...]:
         """What the name of a record promises."""
-        return self.system, self.competitor, self.recipe, self.size, self.budget, self.seed
+        return self.system, self.competitor, self.recipe, self.size, self.budget, self.amplitude, self.seed
 
     @property
     def competitor(self) -> str:
         """The solver, or SOLVER@RECIPE."""
         return f"{self.solver}@{self.network}" if self.network else self.solver
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Whose line it is in a table over several budgets and seeds."""
+        return self.competitor, self.amplitude or "as_is"
+
+    @property
+    def row_title(self) -> str:
+        return f"{self.title}, unit amplitude" if self.amplitude == "unit" else self.title
 
     def error(self, split: str) -> float | None:
         """The headline error of a split; one norm over the channels where the published numbers have it so."""
@@ -173,5 +194,5 @@ def _check_data(records: list[SolverRecord]) -> None:
 
 def named(r: SolverRecord, records: Sequence[SolverRecord]) -> str:
     """The title of a record, with its seed where the table has several of that solver."""
-    n = sum(other.competitor == r.competitor for other in records)
-    return f"{r.title}, seed {r.seed}" if n > 1 else r.title
+    n = sum(other.row == r.row for other in records)
+    return f"{r.row_title}, seed {r.seed}" if n > 1 else r.row_title

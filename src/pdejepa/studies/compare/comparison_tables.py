@@ -1,7 +1,8 @@
-"""Tables from the records of comparisons; `cost_picture` draws them.
+"""Tables from the records of comparisons.
 
     DIR/compare.md      all tables, with what was published
-    DIR/compare.png     error against cost
+    DIR/compare.png     error against cost, by `cost_picture`
+    DIR/compare-minutes.png      error against minutes of training, by `minutes_picture`
     a document          between <!-- compare --> and <!-- end compare -->: one table with a line per solver
 """
 
@@ -57,7 +58,8 @@ LEGEND = (
     "the table says, and the frames that no solver is ever given are counted. told: what it learns of the equation. "
     "adaptation: time to fit a code to a trajectory before a forecast, outside the budget. learning rate: times that "
     "of its recipe, as three short trials chose it. Sizes and schedule of PDE-JEPA were developed on these systems; "
-    "the others have their published ones."
+    "the others have their published ones. unit amplitude: all fields were rescaled to rms 1, and parameters with "
+    "them, by the symmetry of the equation."
 )
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 TOLERANCE = 0.1  # of the seconds of a budget
@@ -211,9 +213,11 @@ def _short(commit: str) -> str:
 
 
 # ---- documents ---------------------------------------------------------------------------------------------------
-def page(records: Group, picture: str) -> str:
-    """All tables, as a document beside its picture."""
-    parts = ["# Solvers compared", f"![Error against the cost of a forecast]({picture})", escaped_markdown(LEGEND)]
+def page(records: Group, picture: str, minutes: str) -> str:
+    """All tables, as a document beside its pictures: error against cost, and against minutes of training."""
+    shown = {"Error against the cost of a forecast": picture, "Error against minutes of training": minutes}
+    pictures = [f"![{what}]({place})" for what, place in shown.items()]
+    parts = ["# Solvers compared", *pictures, escaped_markdown(LEGEND)]
     for heading, group in groups(records).items():
         parts += [table.markdown() for table in group_tables(heading, group)]
     return "\n\n".join(parts) + "\n"
@@ -233,11 +237,11 @@ def summary_table(records: Group) -> Table:
         for name, group in tables.items()
         for split in dict.fromkeys(split for r in group for split in r.errors)
     ]
-    solvers = {r.competitor: r.title for group in tables.values() for r in group}  # best of the first one first
+    solvers = {r.row: r.row_title for group in tables.values() for r in group}  # best of the first one first
     lines: Rows = []
     for solver, label in solvers.items():
-        found = [_mean([r for r in group if r.competitor == solver], split) for _, group, split in columns]
-        lines.append((label, told(solver.partition("@")[0]) or "nothing", *map(_known, found)))
+        found = [_mean([r for r in group if r.row == solver], split) for _, group, split in columns]
+        lines.append((label, told(solver[0].partition("@")[0]) or "nothing", *map(_known, found)))
     for key, label in REFERENCES:
         found = [reference(group, split, key) for _, group, split in columns]
         lines += [(label, "", *map(_known, found))] if any(value is not None for value in found) else []

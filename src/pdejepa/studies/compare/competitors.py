@@ -32,6 +32,7 @@ from pdejepa.method import recipes
 from pdejepa.method.chain import train_stages, with_seconds
 from pdejepa.method.run_config import RunConfig, map_training
 from pdejepa.method.save_model import save_model
+from pdejepa.models.amplitude import Amplitude
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.studies.compare.cards import names
 from pdejepa.studies.compare.paper_claims import METHOD
@@ -52,6 +53,11 @@ class Entry(ABC):
     card: Card
     history: int
     n_parameters: int
+
+    @property
+    def field_stages(self) -> tuple[str, ...]:
+        """The stages whose score is the error of forecast fields on valid."""
+        return ()
 
     @abstractmethod
     def fit(
@@ -94,6 +100,10 @@ class SolverEntry(Entry):
         self.card, self.history = self.kind.card, self.kind.card.history
         self.solver: Baseline | None = None
 
+    @property
+    def field_stages(self) -> tuple[str, ...]:
+        return () if self.card.adapts == "gradient" else self.card.stages[-1:]
+
     def fit(
         self,
         pool: Pool,
@@ -124,7 +134,7 @@ class SolverEntry(Entry):
             return None
         data, draws = pool.data, generator(pool.data.xi["test"].device, self.seed, "operations")
         row = torch.zeros(1, dtype=torch.int64, device=data.xi["test"].device)
-        support = data.fields["test"][pool.support("test", row, 1, torch.zeros((1, 1), device=row.device))]
+        support = pool.support_fields("test", row, 1, torch.zeros((1, 1), device=row.device))
         state, n_new = self.solver.adapt(support, data.xi["test"][row], draws), data.n_frames - self.history
         with torch.no_grad():
             u = data.fields["test"][row, : self.history]
@@ -140,12 +150,16 @@ class MethodEntry(Entry):
 
     card = CARD
 
-    def __init__(self, system: str, recipe: str, seed: int) -> None:
-        # The data of a comparison are the same for all, so nobody rescales trajectories.
-        self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed, amplitude="as_is")
+    def __init__(self, system: str, recipe: str, seed: int, amplitude: Amplitude = "as_is") -> None:
+        # The data of a comparison are the same for all: all rescale trajectories, or none.
+        self.config = dataclasses.replace(recipes.get(system, recipe), seed=seed, amplitude=amplitude)
         self.recipe_name = recipe
         self.history = self.config.history
         self.model: Surrogate | None = None
+
+    @property
+    def field_stages(self) -> tuple[str, ...]:
+        return ("decode", "polish")
 
     def fit(
         self,
@@ -186,10 +200,10 @@ class MethodEntry(Entry):
             return counted(lambda: self.forecast(u, xi, data.n_frames - self.history, None))
 
 
-def make(name: str, system: str, recipe: str, seed: int) -> Entry:
+def make(name: str, system: str, recipe: str, seed: int, amplitude: Amplitude = "as_is") -> Entry:
     """The competitor of that name, untrained."""
     check_name(name, names())
-    return MethodEntry(system, recipe, seed) if name == METHOD else SolverEntry(name, recipe, seed)
+    return MethodEntry(system, recipe, seed, amplitude) if name == METHOD else SolverEntry(name, recipe, seed)
 
 
 def longest_history(task: Task, recipe: str) -> int:

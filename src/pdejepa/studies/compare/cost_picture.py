@@ -25,9 +25,9 @@ def plot(records: list[SolverRecord], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    panels = _panels(records)
-    figure, axes = plt.subplots(1, len(panels), figsize=(7 * len(panels), 5), squeeze=False, layout="constrained")
-    for axis, (heading, tables) in zip(axes[0], panels.items(), strict=True):
+    found = panels(records)
+    figure, axes = plt.subplots(1, len(found), figsize=(7 * len(found), 5), squeeze=False, layout="constrained")
+    for axis, (heading, tables) in zip(axes[0], found.items(), strict=True):
         for table, marker in zip(tables, cycle(MARKERS)):
             for r in table:
                 _point(axis, r, table, marker)
@@ -46,13 +46,13 @@ def plot(records: list[SolverRecord], path: Path) -> None:
     plt.close(figure)
 
 
-def _panels(records: list[SolverRecord]) -> dict[str, list[list[SolverRecord]]]:
+def panels(records: list[SolverRecord]) -> dict[str, list[list[SolverRecord]]]:
     """Tables that belong into one panel, by its title."""
-    panels: dict[str, list[list[SolverRecord]]] = {}
+    found: dict[str, list[list[SolverRecord]]] = {}
     for table in groups(records).values():
-        panels.setdefault(title(table[0], ""), []).append(table)
-    budgets = [" and ".join(table[0].budget.words() for table in tables) for tables in panels.values()]
-    return {title(tables[0][0], words): tables for tables, words in zip(panels.values(), budgets, strict=True)}
+        found.setdefault(title(table[0], ""), []).append(table)
+    budgets = [" and ".join(table[0].budget.words() for table in tables) for tables in found.values()]
+    return {title(tables[0][0], words): tables for tables, words in zip(found.values(), budgets, strict=True)}
 
 
 def _points(axis: Any) -> list[Any]:

@@ -22,6 +22,7 @@ from pdejepa.baselines.pool import Pool
 from pdejepa.core.errors import ConfigError, DataError
 from pdejepa.core.provenance import commit
 from pdejepa.evaluate.record import METHOD
+from pdejepa.models.amplitude import Amplitude
 from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison_records import SolverRecord, read_record
 from pdejepa.studies.compare.competitors import Entry, make
@@ -39,6 +40,7 @@ class Comparison:
     size: str = "paper"
     recipe: str = "fast"
     seeds: int = 1
+    amplitude: Amplitude = "as_is"
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     commit: str = dataclasses.field(default_factory=commit)  # of the code that runs, so asked before hours of training
 
@@ -48,7 +50,8 @@ class Comparison:
         return self.recipe == "laptop" and self.device.type == "cpu" and self.budget.unit == "seconds"
 
     def name(self, solver: str, seed: int) -> str:
-        return f"{self.system}-{solver}-{self.recipe}-{self.size}-{self.budget.name}-s{seed}"
+        budget = f"{self.budget.name}-unit" if self.amplitude == "unit" else self.budget.name
+        return f"{self.system}-{solver}-{self.recipe}-{self.size}-{budget}-s{seed}"
 
 
 def chosen(wanted: Sequence[str]) -> tuple[str, ...]:
@@ -106,13 +109,13 @@ class Turn:
     def entry(self) -> Entry:
         """The competitor, untrained."""
         solver, _, network = self.solver.partition("@")
-        return make(solver, self.plan.system, network or self.plan.recipe, self.seed)
+        return make(solver, self.plan.system, network or self.plan.recipe, self.seed, self.plan.amplitude)
 
 
 def records_before(plan: Comparison, pattern: str) -> list[SolverRecord]:
-    """Records in the folder of a comparison, of any budget; a damaged one is none."""
+    """Records in the folder of a comparison, of any budget at its amplitude; a damaged one is none."""
     found = []
     for path in sorted(plan.out.glob(pattern)):
         with contextlib.suppress(DataError):
             found.append(read_record(path))
-    return [record for record in found if record is not None]
+    return [record for record in found if record is not None and (record.amplitude or "as_is") == plan.amplitude]

@@ -267,7 +267,7 @@ def test_classical_solvers_take_part_without_trials_or_budget(tmp_path: Path, mo
     assert record.parameters > 6 * 32  # modes at least
     assert record.error("test") is not None
     assert any("fitted at once, whatever the budget" in line for line in said)
-    shown = page(read_records([tmp_path]), "picture.png")
+    shown = page(read_records([tmp_path]), "picture.png", "minutes.png")
     assert "Operator inference" in shown
     assert "beside the budget" not in shown
     assert "one step only" not in shown
@@ -325,6 +325,8 @@ def test_a_comparison_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scores = {trial.factor: trial.score for trial in record.trials}
     assert scores[record.learning_rate_factor] == min(scores.values())
     assert sum(record.steps.values()) > 1
+    assert record.curve
+    assert all(0 < one.seconds <= record.seconds for one in record.curve)
     trained = baselines.load(tmp_path / "runs" / plan.name("fno", 0), "cpu")
     assert sum(p.numel() for p in trained.parameters()) == record.parameters
     monkeypatch.setattr(comparison, "_one", lambda *_: pytest.fail("it was done already"))

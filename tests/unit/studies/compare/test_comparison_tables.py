@@ -26,7 +26,7 @@ from pdejepa.studies.compare.comparison_tables import (
     summary_table,
     told,
 )
-from pdejepa.studies.compare.cost_picture import _panels, plot
+from pdejepa.studies.compare.cost_picture import panels, plot
 from tests.unit.studies.compare.records_made import made, read, record
 
 ROOT = Path(__file__).parents[4]
@@ -48,9 +48,10 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert [one.solver for one in records] == ["fno", "lns"]  # best first
     assert rows(records)[0][:3] == ("FNO", "5%", "10%")
     assert ledger(records)[0][:3] == ("FNO", "3.74%", "5%")
-    text = page(records, "c.png")
+    text = page(records, "c.png", "m.png")
     assert "| FNO | 5% | 10% |" in text
     assert "](c.png)" in text
+    assert "](m.png)" in text
     assert [row[7] for row in rows(records)] == ["1.50 M", "2.5 k"]
     assert caveats(records[:1]) == []
     plot(records, tmp_path / "c.png")
@@ -60,9 +61,9 @@ def test_tables_and_picture(tmp_path: Path) -> None:
 def test_budgets_of_one_comparison_share_a_panel(tmp_path: Path) -> None:
     short, long = made("fno", 0.05), made("fno", 0.04, budget_seconds=600.0)
     other = made("lns", 0.2, device="another {device}")
-    panels = _panels([short, long, other])
-    assert [[len(table) for table in tables] for tables in panels.values()] == [[1, 1], [1]]
-    assert [heading.split(" each")[0] for heading in panels] == ["combined, 180 s and 600 s", "combined, 180 s"]
+    found = panels([short, long, other])
+    assert [[len(table) for table in tables] for tables in found.values()] == [[1, 1], [1]]
+    assert [heading.split(" each")[0] for heading in found] == ["combined, 180 s and 600 s", "combined, 180 s"]
     plot([short, long, other], tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 5_000
 
@@ -201,7 +202,7 @@ def test_splits_with_other_names_are_shown(tmp_path: Path) -> None:
     records = _read(tmp_path, one)
     _, others = group_tables("title", records)
     assert (others.head, others.rows) == (("solver", "ood_forcing"), [("FNO", "93%")])
-    assert "| FNO | 93% |" in page(records, "c.png")
+    assert "| FNO | 93% |" in page(records, "c.png", "m.png")
     assert [table.head[1] for table in group_tables("title", [made("fno", 0.1)])] == ["test", "paper, test"]
 
 
@@ -213,7 +214,7 @@ def test_several_seeds_are_told_apart() -> None:
 
 
 def test_titles_mean_nothing_to_markdown(tmp_path: Path) -> None:
-    assert "\\*\\*b" in page(_read(tmp_path, record("fno", 0.1, device="**b**")), "c.png")
+    assert "\\*\\*b" in page(_read(tmp_path, record("fno", 0.1, device="**b**")), "c.png", "m.png")
 
 
 def test_a_report_takes_no_options_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
