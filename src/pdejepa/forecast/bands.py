@@ -8,14 +8,17 @@ In the share `level` of new cases from the law of the training data, nine tenths
 band, whatever the model does: the one assumption is that cases are exchangeable with those of the calibration.  Each of
 those has an environment of its own.  Outside the training range, and beyond the trained length, nothing is promised.
 
+Cases come from the system of a model, or where there is none from the split `valid` of its data; the levels are then
+those that its number allows.
+
 Letters: L levels, n calibration cases, B rows, T frames, C channels, *grid spatial axes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,15 +28,16 @@ from torch import Tensor
 from pdejepa.core.config import load_config, to_dict
 from pdejepa.core.errors import CheckpointError, ConfigError, DataError, ParameterError
 from pdejepa.core.files import read_json, write_json
-from pdejepa.systems.base import Generated
 
 if TYPE_CHECKING:
+    from pdejepa.data.source import Trajectories
     from pdejepa.forecast.forecaster import Forecaster
     from pdejepa.forecast.interface import Forecast
 
 BANDS_NAME = "bands.json"
 FORMAT = 1
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+USUAL = 0.9  # level of what is drawn and said
 POINTS = 0.9  # share of the points of a frame that lie in the band
 N_CASES = 360
 FIRST_SEED = 1000  # of the calibration; seed 0 made the data
@@ -43,11 +47,24 @@ MAX_NUMBERS = 100_000
 
 @dataclass(frozen=True)
 class Coverage:
-    """How often the bands held on a split: shares per level, averaged over frames and channels; of n cases."""
+    """How often the bands held on a split: shares per level, averaged over frames and channels; of n cases.
+
+    errors: standard errors of the shares over the environments of the split, whose cases are alike.
+    """
 
     split: str
     n: int
     shares: tuple[float, ...]
+    errors: tuple[float, ...] = ()
+    n_environments: int = 0
+
+    def half(self, level: float, number: int) -> float:
+        """Half of the 95 % sampling interval of the share of level number `number`, if the level holds.
+
+        That of n independent cases, or that of the environments if it is wider.
+        """
+        alone = math.sqrt(level * (1 - level) / self.n)
+        return 1.96 * max(alone, self.errors[number] if self.errors else 0.0)
 
 
 @dataclass(frozen=True)
@@ -73,8 +90,14 @@ class Bands:
     def n_frames(self) -> int:
         return len(self.widths[0])
 
-    def half_width(self, forecast: Forecast, level: float) -> Tensor:
+    @property
+    def usual_level(self) -> float:
+        """.9, or the next lower level if the calibration was too small for that."""
+        return max((level for level in self.levels if level <= USUAL), default=self.levels[0])
+
+    def half_width(self, forecast: Forecast, level: float | None = None) -> Tensor:
         """(B,T,C) in physical units; NaN for frames beyond the trained length."""
+        level = self.usual_level if level is None else level
         if level not in self.levels:
             raise ParameterError(f"Bands were calibrated for {', '.join(map(str, self.levels))}; got level {level}.")
         known = torch.tensor(self.widths[self.levels.index(level)])  # (T,C)
@@ -102,30 +125,41 @@ def scores(forecast: Tensor, truth: Tensor) -> Tensor:
 
 
 def calibrate(
-    model: Forecaster, n: int = N_CASES, checked: int = 0, report: Callable[[int], object] = lambda _: None
+    model: Forecaster,
+    n: int = N_CASES,
+    checked: int = 0,
+    report: Callable[[int], object] = lambda _: None,
+    data: Trajectories | None = None,
 ) -> Bands:
-    """Bands from n cases of the law of `valid`; with `checked`, how they hold on so many of test and out of range."""
-    ordered, widths = _calibration(model, n, report).sort(0).values, []  # (n,T,C)
-    for level in LEVELS:
-        rank = math.ceil((n + 1) * level)
+    """Bands from n cases of the law of `valid`; with `checked`, how they hold on so many of test and out of range.
+
+    data: where cases come from if not from the model's system; then n is at most what `valid` has.
+    """
+    cases = _cases(model, n) if data is None else _stored(data, "valid", n)
+    found = [_scores_of(model, *case, report) for case in cases]
+    ordered, widths = torch.cat(found).sort(0).values, []  # (n,T,C)
+    n = len(ordered)
+    levels = tuple(level for level in LEVELS if data is None or _rank(n, level) <= n)
+    for level in levels:
+        rank = _rank(n, level)
         if rank > n:
             raise DataError(f"{n} cases are too few for bands of level {level}; give {math.ceil(level / (1 - level))}.")
         width = ordered[rank - 1]
         if not bool(width.isfinite().all()):
             raise DataError(f"More than one case in {1 / (1 - level):.0f} is unstable, so no band of {level} holds.")
         widths.append(width)
-    bands = Bands(LEVELS, _plain(torch.stack(widths)), n, model.details.get("weights_sha256", ""))
+    bands = Bands(levels, _plain(torch.stack(widths)), n, model.details.get("weights_sha256", ""))
     if not checked:
         return bands
-    splits = [split.name for split in model.system.splits if split.name == "test" or split.is_ood]
-    held = tuple(_coverage(model, bands, split, checked, report) for split in splits)
-    return Bands(bands.levels, bands.widths, n, bands.weights_sha256, coverage=held)
+    held = tuple(_coverage(model, bands, split, checked, report, data) for split in _judged(model, data))
+    return replace(bands, coverage=held)
 
 
-def n_cases(model: Forecaster, n: int, checked: int) -> int:
+def n_cases(model: Forecaster, n: int, checked: int, data: Trajectories | None = None) -> int:
     """How many forecasts `calibrate` makes."""
-    splits = [split for split in model.system.splits if split.name == "test" or split.is_ood]
-    return n + sum(min(checked, model.system.split(split.name).n) for split in splits) * bool(checked)
+    most = [_size(model, split, data) for split in _judged(model, data)]
+    own = n if data is None else min(n, data.n("valid"))
+    return own + sum(min(checked, size) for size in most) * bool(checked)
 
 
 def write_bands(bands: Bands, folder: Path) -> None:
@@ -147,32 +181,74 @@ def read_bands(folder: Path, weights_sha256: str) -> Bands | None:
     return bands
 
 
-def _scores_of(model: Forecaster, made: Generated, report: Callable[[int], object]) -> Tensor:
+Case = tuple[Tensor, Tensor]  # fields (n,T,C,*grid) and parameters (n,P)
+
+
+def _rank(n: int, level: float) -> int:
+    """Which of n scores in ascending order is the half width, from 1."""
+    return math.ceil((n + 1) * level)
+
+
+def _judged(model: Forecaster, data: Trajectories | None) -> list[str]:
+    """The splits that coverage is told of."""
+    if data is not None:
+        return [split for split in data.splits if split not in ("train", "valid")]
+    return [split.name for split in model.system.splits if split.name == "test" or split.is_ood]
+
+
+def _size(model: Forecaster, split: str, data: Trajectories | None) -> int:
+    return model.system.split(split).n if data is None else data.n(split)
+
+
+def _scores_of(model: Forecaster, fields: Tensor, xi: Tensor, report: Callable[[int], object]) -> Tensor:
     """Scores (n,T,C) of the forecasts of some trajectories, from their first frames."""
     history, found = model.surrogate.history, []
-    for fields, xi in zip(made.fields.split(AT_ONCE), made.xi.split(AT_ONCE), strict=True):
-        result = model.forecast(fields[:, :history], xi, n_frames=fields.shape[1] - history)
-        found.append(scores(result.fields, fields))
-        report(len(fields))
+    for part, own in zip(fields.split(AT_ONCE), xi.split(AT_ONCE), strict=True):
+        result = model.forecast(part[:, :history], own, n_frames=part.shape[1] - history)
+        found.append(scores(result.fields, part))
+        report(len(part))
     return torch.cat(found)
 
 
-def _calibration(model: Forecaster, n: int, report: Callable[[int], object]) -> Tensor:
-    """Scores of n cases of the law of `valid`, each in an environment of its own; a seed has as many as there are."""
-    each, found = model.system.split("valid").n_environments, []
+def _cases(model: Forecaster, n: int) -> Iterator[Case]:
+    """n cases of the law of `valid`, each in an environment of its own; a seed has as many as there are."""
+    each = model.system.split("valid").n_environments
     for number, start in enumerate(range(0, n, each)):
         made = model.system.generate("valid", min(each, n - start), seed=FIRST_SEED + number)
-        found.append(_scores_of(model, made, report))
-    return torch.cat(found)
+        yield made.fields, made.xi
 
 
-def _coverage(model: Forecaster, bands: Bands, split: str, n: int, report: Callable[[int], object]) -> Coverage:
-    """How often the bands held, on the first trajectories of a split of the benchmark."""
-    made, history = model.system.generate(split, min(n, model.system.split(split).n)), model.surrogate.history
-    every = _scores_of(model, made, report)[:, history:]  # (n,T',C)
-    widths = torch.tensor(bands.widths)[:, history:]  # (L,T',C)
-    shares = tuple(round(float((every <= width).float().mean()), 4) for width in widths)
-    return Coverage(split, len(made.xi), shares)
+def _stored(data: Trajectories, split: str, n: int) -> Iterator[Case]:
+    """The first trajectories of a split of a data set, at most n."""
+    for block in data.blocks(split, min(n, data.n(split)), AT_ONCE):
+        yield block.fields, block.xi
+
+
+def _coverage(
+    model: Forecaster,
+    bands: Bands,
+    split: str,
+    n: int,
+    report: Callable[[int], object],
+    data: Trajectories | None,
+) -> Coverage:
+    """How often the bands held, on the first trajectories of a split."""
+    n, history = min(n, _size(model, split, data)), model.surrogate.history
+    if data is None:
+        made = model.system.generate(split, n)
+        fields, xi, environment = made.fields, made.xi, made.environment
+    else:
+        fields, xi, environment = data.block(split, 0, n)
+    every = _scores_of(model, fields, xi, report)[:, history:]  # (n,T',C)
+    widths = torch.tensor(bands.widths)[:, None, history:]  # (L,1,T',C)
+    held = (every <= widths).double().mean((2, 3))  # (L,n)
+    groups = [held[:, environment == number].mean(1) for number in environment.unique()]
+    apart = torch.stack(groups).std(0) / math.sqrt(len(groups)) if len(groups) > 1 else torch.zeros(len(held))
+    return Coverage(split, n, _rounded(held.mean(1)), _rounded(apart), len(groups))
+
+
+def _rounded(values: Tensor) -> tuple[float, ...]:
+    return tuple(round(float(value), 4) for value in values)
 
 
 def _plain(widths: Tensor) -> tuple[tuple[tuple[float, ...], ...], ...]:
@@ -180,10 +256,10 @@ def _plain(widths: Tensor) -> tuple[tuple[tuple[float, ...], ...], ...]:
 
 
 def coverage_rows(bands: Bands) -> list[list[str]]:
-    """One row per split: its name, cases, and the share at every level with its 95 % sampling error if it holds."""
+    """One row per split: its name, cases, and the share at every level with half of its 95 % sampling interval."""
     rows = []
     for part in bands.coverage:
-        spread = [1.96 * math.sqrt(level * (1 - level) / part.n) for level in bands.levels]
-        told = [f"{share:.1%} (± {half:.1%})" for share, half in zip(part.shares, spread, strict=True)]
+        halves = [part.half(level, number) for number, level in enumerate(bands.levels)]
+        told = [f"{share:.1%} (± {half:.1%})" for share, half in zip(part.shares, halves, strict=True)]
         rows.append([part.split, str(part.n), *told])
     return rows

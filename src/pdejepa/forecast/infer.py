@@ -7,7 +7,7 @@ starts.  The errors of a forecast are alike from point to point, so a Hessian al
 Intervals are calibrated instead: the same linearised estimate is made on trajectories of `valid` with known parameters,
 the same frames, mask and noise, and the spread of its errors scales the Hessian's standard deviations.
 
-Letters: S starts, n new frames, C channels, *grid spatial axes, P parameters, K unknown ones, M observed values.
+Letters: T frames, C channels, *grid spatial axes, K unknown parameters.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from pdejepa.core.errors import DataError
-from pdejepa.forecast import sensitivity
-from pdejepa.forecast.denoise import FirstFrames
+from pdejepa.core.errors import UsageError
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.interface import Forecast
-from pdejepa.forecast.least_squares import FLOOR, Fit, Task, checked_noise, coordinate, fit_choice, slope_at, value_at
+from pdejepa.forecast.known_examples import SPREAD, Examples, posterior
+from pdejepa.forecast.least_squares import Fit, Task, checked_noise, fit_choice, slope_at, value_at
 
-N_CALIBRATION = 12  # trajectories with known parameters
-SPREAD = 1 / math.sqrt(12)  # standard deviation of knowing no more than the training range
 VAGUE = 0.5  # of it: above, a parameter counts as not identifiable
+LEVELS = (0.5, 0.9)  # of intervals that are always told
 EDGE = 1e-3  # of the training range: nearer to its ends is at the border
-Outcome = Literal["ok", "not identifiable", "at the border of the training range"]
+Outcome = Literal["ok", "not identifiable", "at the border of the training range", "another is at the border"]
+BORDER: Outcome = "at the border of the training range"
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class Inference:
     misfit: relative L2 distance of the fitted forecast from what was observed         forecast: under the estimate
     noise: standard deviation of the measurement, relative to the rms of a channel, as given or as estimated
     alternatives: misfit of every combination of parameters that only take certain values
+    intervals: (low, high) of the continuous unknowns by level: .5, .9 and `level`
     """
 
     estimates: tuple[Estimate, ...]
@@ -80,6 +79,7 @@ class Inference:
     n_forecasts: int
     seconds: float
     alternatives: tuple[tuple[dict[str, float], float], ...] = ()
+    intervals: dict[float, dict[str, tuple[float, float]]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Estimate:
         return next(estimate for estimate in self.estimates if estimate.name == name)
@@ -89,9 +89,11 @@ class Inference:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
+        told = self.intervals.items()
         return {
             "parameters": {e.name: e.to_dict() for e in self.estimates},
             "level": self.level,
+            "intervals": {f"{level:g}": {name: list(ends) for name, ends in own.items()} for level, own in told},
             "correlation": self.correlation.tolist(),
             "misfit": self.misfit,
             "noise": self.noise,
@@ -111,6 +113,7 @@ def infer(
     noise: float | None = None,
     mask: Any = None,
     level: float = 0.9,
+    examples: Examples | None = None,
     report: Callable[[str], object] = lambda _: None,
 ) -> Inference:
     """Parameters of one trajectory from some of its frames (T,C,*grid), in physical units.
@@ -119,23 +122,29 @@ def infer(
     `mask` (T,C,*grid), were not observed.  at: numbers of all frames, 0, 1, .. if not given.
     unknown: names to find; if not given, all that are not `known`.
     noise: standard deviation of the measurement, relative to the rms of each channel; estimated if not given.
+    examples: trajectories to calibrate on, `Examples(model, data)` where the model's system is not known.
     """
+    if not 0 < level < 1:
+        raise UsageError(f"level is the share of cases that an interval holds in, between 0 and 1; got {level!r}.")
     began = time.perf_counter()
     task = Task.of(model, frames, unknown, known or {}, at, mask)
-    law = FirstFrames.of(model.system, model.surrogate.history)
-    task.u, sd = law.filtered(task.u, None if noise is None else checked_noise(noise) * task.rms)
+    examples = examples or Examples(model)
+    task.u, sd = examples.law.filtered(task.u, None if noise is None else checked_noise(noise) * task.rms)
     spread = float((sd / task.rms).mean()) if noise is None else noise
-    report(f"calibrating on {N_CALIBRATION} trajectories with known parameters")
-    calibration = _calibrate(task, law, spread) if task.varied else None
+    report(f"calibrating on {len(examples.known[1])} trajectories with known parameters")
+    calibration = examples.calibration(task, spread) if task.varied else None
     task.weigh(spread, calibration.errors if calibration is not None else None)
     fits = [fit_choice(task, choice, report) for choice in task.choices]
     best = min(fits, key=lambda fit: fit.cost)
     result = model.forecast(task.u, task.xi(best.phi[None], best.choice), n_frames=task.n_frames)
     misfit = task.misfit(best)
     covariance, estimates = torch.zeros(0, 0, dtype=torch.float64), []
+    intervals: dict[float, dict[str, tuple[float, float]]] = {}
     if calibration is not None:
-        covariance = _covariance(task.jacobian(best))
-        estimates = _continuous(task, best, covariance, calibration, level)
+        covariance = posterior(task.jacobian(best))
+        deviations = covariance.diagonal().sqrt()
+        intervals = {one: _ends(task, best, calibration.factor(one) * deviations) for one in {*LEVELS, level}}
+        estimates = _continuous(task, best, calibration.inflation * deviations, intervals[level])
     discrete = _discrete(task, fits, best)
     sd = covariance.diagonal().sqrt()
     return Inference(
@@ -148,77 +157,22 @@ def infer(
         n_forecasts=task.n_forecasts,
         seconds=time.perf_counter() - began,
         alternatives=tuple((fit.choice, task.misfit(fit)) for fit in fits) if len(fits) > 1 else (),
+        intervals=dict(sorted(intervals.items())),
     )
 
 
 # ---- how sure ----------------------------------------------------------------------------------------------------
-@dataclass
-class _Calibration:
-    """errors: of the forecast on valid, relative to the rms, (n,C).
-
-    ratios: |error| / standard deviation of the linearised estimates, (N,K).
-    """
-
-    errors: Tensor
-    ratios: Tensor
-
-    @property
-    def inflation(self) -> Tensor:
-        """What the standard deviations of the Hessian are to be multiplied with, (K,); never less than 1."""
-        return self.ratios.square().mean(0).sqrt().clamp(min=1.0)
-
-    def factor(self, level: float) -> Tensor:
-        """How many standard deviations hold the truth in `level` of the cases, (K,); never fewer than without error."""
-        n = len(self.ratios)
-        rank = min(n, math.ceil((n + 1) * level)) - 1
-        return self.ratios.sort(0).values[rank].clamp(min=NormalDist().inv_cdf((1 + level) / 2))
+def _ends(task: Task, fit: Fit, half: Tensor) -> dict[str, tuple[float, float]]:
+    """Intervals of half a width (K,) in the coordinates of the search."""
+    found = {}
+    for k, name in enumerate(task.continuous):
+        low, high = (float(value_at(task.parameters[name], fit.phi[k] + sign * half[k])) for sign in (-1, 1))
+        found[name] = (low, high)
+    return found
 
 
-def _calibrate(task: Task, law: FirstFrames, noise: float) -> _Calibration:
-    """Linearised estimates on trajectories of valid, seen like those of the task."""
-    model, history = task.model, task.model.surrogate.history
-    made = model.system.generate("valid", N_CALIBRATION)
-    draws = torch.Generator().manual_seed(0)
-    size = made.fields.double().square().mean((0, 1, *range(3, made.fields.ndim)), keepdim=True).sqrt()
-    noisy = made.fields + noise * size * torch.randn(made.fields.shape, generator=draws)
-    u, rows = noisy[:, :history].float(), task.rows
-    u = law.filtered(u, noise * size[0, 0])[0]
-    if int(rows.max()) + history >= made.fields.shape[1]:
-        raise DataError(
-            f"Frames up to number {int(rows.max()) + history} were given; intervals are calibrated on trajectories of "
-            f"{made.fields.shape[1]} frames. Leave the later ones out."
-        )
-    value, slopes = sensitivity.derivatives(model, u, made.xi, task.n_frames, task.varied)
-    value, slopes = value[:, rows].double(), slopes[:, :, rows].double()
-    truth = made.fields[:, history:][:, rows].double()
-    rms = truth.square().mean((1, *range(3, truth.ndim)), keepdim=True).sqrt().clamp(min=1e-30)  # (N,1,C,1..)
-    errors = ((value - truth) / rms).square().flatten(3).mean(3).mean(0).sqrt()  # (n,C)
-    weights = 1.0 / ((noise**2 + errors.clamp(min=FLOOR) ** 2).sqrt().reshape(task.weights.shape) * rms)
-    apart = (value - noisy[:, history:][:, rows]) * weights  # (N,n,C,*grid)
-    named = model.problem.named(made.xi)
-    ratios = []
-    for i in range(len(value)):
-        scales = [
-            slope_at(task.parameters[name], torch.tensor(coordinate(task.parameters[name], float(named[name][i]))))
-            for name in task.continuous
-        ]
-        J = (slopes[i] * weights[i])[:, task.is_seen].T * torch.stack(scales)  # (M,K)
-        covariance = _covariance(J)
-        ratios.append((covariance @ J.T @ apart[i][task.is_seen]).abs() / covariance.diagonal().sqrt())
-    return _Calibration(errors, torch.stack(ratios))
-
-
-def _covariance(J: Tensor) -> Tensor:
-    """(J^T J)^-1 of weighted derivatives (M,K), with the training range as what is known beforehand."""
-    prior = torch.eye(J.shape[1], dtype=torch.float64) / SPREAD**2
-    return torch.linalg.inv(J.T @ J + prior)
-
-
-def _continuous(
-    task: Task, fit: Fit, covariance: Tensor, calibration: _Calibration, level: float
-) -> list[Estimate]:
-    sd = covariance.diagonal().sqrt()
-    spread, half = calibration.inflation * sd, calibration.factor(level) * sd  # (K,) each
+def _continuous(task: Task, fit: Fit, spread: Tensor, ends: Mapping[str, tuple[float, float]]) -> list[Estimate]:
+    """Estimates with their standard deviations (K,) in the coordinates of the search."""
     found = []
     for k, name in enumerate(task.continuous):
         parameter, phi = task.parameters[name], fit.phi[k]
@@ -226,11 +180,12 @@ def _continuous(
         if float(spread[k]) > VAGUE * SPREAD:
             outcome = "not identifiable"
         elif float(phi) < EDGE or float(phi) > 1 - EDGE:
-            outcome = "at the border of the training range"
-        low, high = (float(value_at(parameter, end)) for end in (phi - half[k], phi + half[k]))
-        value = float(value_at(parameter, phi))
-        width = float(spread[k] * slope_at(parameter, phi))
-        found.append(Estimate(name, value, width, low, high, (parameter.train[0], parameter.train[1]), outcome))
+            outcome = BORDER
+        value, width = float(value_at(parameter, phi)), float(spread[k] * slope_at(parameter, phi))
+        range_ = (parameter.train[0], parameter.train[1])
+        found.append(Estimate(name, value, width, *ends[name], range_, outcome))
+    if any(estimate.outcome == BORDER for estimate in found):  # what that one may not do, the others do instead
+        found = [replace(one, outcome="another is at the border") if one.outcome == "ok" else one for one in found]
     return found
 
 

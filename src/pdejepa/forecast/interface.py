@@ -129,9 +129,10 @@ class Forecast:
     def rollout_seconds(self) -> float:
         return self.seconds - self.adapt_seconds
 
-    def half_width(self, level: float = 0.9) -> Tensor | None:
+    def half_width(self, level: float | None = None) -> Tensor | None:
         """Half of the width of the band (B,H+n,C) that holds nine tenths of the points in `level` of the cases.
 
+        level: .9 if not given, or the next lower one that the model was calibrated for.
         None if the model was not calibrated; see `pdejepa calibrate`.  Only where `support.is_inside` is it a promise.
         """
         return None if self.bands is None else self.bands.half_width(self, level)

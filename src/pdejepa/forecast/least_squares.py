@@ -23,12 +23,13 @@ from pdejepa.core.errors import DataError, ParameterError, did_you_mean
 from pdejepa.forecast import request, sensitivity
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.systems.inputs import as_floats
-from pdejepa.systems.problem import Parameter
+from pdejepa.systems.problem import Parameter, Problem
 
 N_STARTS = 24  # parameters that are tried before the descent begins
 N_DESCENTS = 2  # of the best of them
 N_ITERATIONS = 20
 CLOSE = 1e-4  # of the training range: a shorter step ends a descent
+FLAT = 1e-3  # so does a step that lowers the cost, in units of the log likelihood, by less
 LOG_RATIO = 20.0  # positive ranges whose ends differ by this factor are searched on a logarithmic scale
 FLOOR = 1e-3  # relative error that a forecast has at least
 
@@ -146,19 +147,24 @@ class Task:
         chosen = new[:, self.rows].cpu().double()
         return ((chosen - self.seen) * self.weights)[:, self.is_seen].nan_to_num(1e3, 1e3, -1e3)
 
+    def frames(self, xi: Tensor) -> Tensor:
+        """New frames (S,n_frames,C,*grid) under parameters (S,P)."""
+        u = self.u.expand(len(xi), *self.u.shape[1:])
+        return sensitivity.frames(self.model, u, xi, self.n_frames)
+
+    def derivatives(self, xi: Tensor) -> tuple[Tensor, Tensor]:
+        """The same under one row of parameters (1,P), and derivatives (1,K,n_frames,C,*grid)."""
+        return sensitivity.derivatives(self.model, self.u, xi, self.n_frames, self.varied)
+
     def costs(self, phi: Tensor, choice: Mapping[str, float]) -> Tensor:
         """Half of the sum of squares (S,)."""
         self.n_forecasts += len(phi)
-        u = self.u.expand(len(phi), *self.u.shape[1:])
-        new = sensitivity.frames(self.model, u, self.xi(phi, choice), self.n_frames)
-        return self.residuals(new).square().sum(1) / 2
+        return self.residuals(self.frames(self.xi(phi, choice))).square().sum(1) / 2
 
     def linearised(self, phi: Tensor, choice: Mapping[str, float]) -> tuple[Tensor, Tensor]:
         """Residuals (M,) at phi (K,) and their derivatives (M,K)."""
         self.n_forecasts += 1 + len(phi)
-        value, slopes = sensitivity.derivatives(
-            self.model, self.u, self.xi(phi[None], choice), self.n_frames, self.varied
-        )
+        value, slopes = self.derivatives(self.xi(phi[None], choice))
         scales = torch.stack([slope_at(self.parameters[name], phi[k]) for k, name in enumerate(self.continuous)])
         J = (slopes[0][:, self.rows].cpu().double() * self.weights)[:, self.is_seen] * scales[:, None]  # (K,M)
         return self.residuals(value)[0], J.T.nan_to_num()
@@ -168,7 +174,7 @@ class Task:
 
     def misfit(self, fit: Fit) -> float:
         """Relative L2 distance from what was observed, channels by their rms."""
-        new = sensitivity.frames(self.model, self.u, self.xi(fit.phi[None], fit.choice), self.n_frames)
+        new = self.frames(self.xi(fit.phi[None], fit.choice))
         apart = ((new[0, self.rows].cpu().double() - self.seen) / self.rms)[self.is_seen]
         return float((apart.square().sum() / (self.seen / self.rms)[self.is_seen].square().sum()).sqrt())
 
@@ -191,6 +197,11 @@ def unknown_names(model: Forecaster, unknown: Sequence[str] | None, known: Mappi
     if not wanted:
         raise ParameterError(f"{problem.name}: nothing is unknown. Name a parameter: {', '.join(names)}.")
     return wanted
+
+
+def findable(problem: Problem) -> list[str]:
+    """The parameters that one would look for: those without a usual value, such as that of an absent forcing."""
+    return [parameter.name for parameter in problem.parameters if parameter.default is None]
 
 
 def checked_noise(noise: float) -> float:
@@ -255,8 +266,8 @@ def _descend(task: Task, phi: Tensor, choice: dict[str, float], report: Callable
         step, damping, lower = _step(task, phi, choice, (r, J, cost), damping)
         if step is None:
             break
-        phi, cost = phi + step, lower
-        if float(step.abs().max()) < CLOSE:
+        gain, phi, cost = cost - lower, phi + step, lower
+        if gain < FLAT or float(step.abs().max()) < CLOSE:
             break
     return Fit(phi, cost, choice)
 
@@ -264,12 +275,21 @@ def _descend(task: Task, phi: Tensor, choice: dict[str, float], report: Callable
 def _step(
     task: Task, phi: Tensor, choice: dict[str, float], here: tuple[Tensor, Tensor, float], damping: float
 ) -> tuple[Tensor | None, float, float]:
-    """A step that lowers the cost, the damping for the next one, and the cost there; None if none was found."""
+    """A step that lowers the cost, the damping for the next one, and the cost there; None if none was found.
+
+    Coordinates that stand at an end of the box and would leave it stay where they are.
+    """
     r, J, cost = here
-    A, g = J.T @ J, J.T @ r
+    g = J.T @ r
+    free = ((phi > 0) | (g < 0)) & ((phi < 1) | (g > 0))  # (K,)
+    if not bool(free.any()):
+        return None, damping, cost
+    A = J[:, free].T @ J[:, free]
     for _ in range(8):
         scaled = A + damping * torch.diag(A.diagonal().clamp(min=1e-12 * float(A.diagonal().max()) + 1e-300))
-        step = (phi - torch.linalg.solve(scaled, g)).clamp(0.0, 1.0) - phi
+        step = torch.zeros_like(phi)
+        step[free] = -torch.linalg.solve(scaled, g[free])
+        step = (phi + step).clamp(0.0, 1.0) - phi
         lower = float(task.costs((phi + step)[None], choice)[0])
         if lower < cost:
             return step, max(damping / 5, 1e-9), lower

@@ -35,12 +35,13 @@ def arrays_of(forecast: Forecast) -> dict[str, np.ndarray]:
 
     fields (B,H+n,C,*grid), times (H+n,), one coordinate (N,) per axis, one array (B,) per parameter as
     parameter_NAME, n_observed = H, first_bad (B,): the first frame that is not sound, -1 if all are; half_width_90
-    (B,H+n,C) of a calibrated model.
+    (B,H+n,C) of a calibrated model, or that of the level to which its calibration was large enough.
     """
     problem = forecast.problem
     bad = [-1 if row.first_bad is None else row.first_bad for row in forecast.outcome]
     half = forecast.half_width()
-    band = {} if half is None else {"half_width_90": half.numpy()}
+    level = 0.0 if forecast.bands is None else forecast.bands.usual_level
+    band = {} if half is None else {f"half_width_{100 * level:.0f}": half.numpy()}
     found = {
         "format_version": np.array(FORMAT),
         "system": np.array(problem.name),

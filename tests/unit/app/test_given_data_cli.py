@@ -13,6 +13,7 @@ import pytest
 import pdejepa
 from pdejepa.app.cli import main
 from pdejepa.core.errors import DataError
+from pdejepa.data.source import Stored
 from pdejepa.evaluate.protocol import evaluate
 from pdejepa.evaluate.truth import case_of, has_system, trained_on
 from pdejepa.forecast.forecaster import Forecaster
@@ -86,6 +87,35 @@ def test_a_forecast_is_compared_with_what_is_stored(folder: Path, capsys: pytest
     assert main([word for word in command if word != "--compare"]) == 0
     assert main(["forecast", str(folder / "run"), "--from", "test:99", "--out", str(out)]) == 3
     assert "test has trajectories 0 to 3; there is no 99" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_bands_and_parameters_without_an_equation(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both are calibrated on valid of the data, and say on how much."""
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    assert main(["calibrate", str(run)]) == 0
+    told = capsys.readouterr().out
+    assert "From 4 cases: in 80 of 100 cases nine tenths of the points of the last frame are within" in told
+    assert [line.split()[:2] for line in told.splitlines() if line.startswith(("test ", "ood "))] == [
+        ["test", "4"],
+        ["ood", "4"],
+    ]
+    assert main(["forecast", str(run), "--out", str(tmp_path / "f.npz")]) == 0
+    assert "Band: " in capsys.readouterr().out
+    assert main(["infer", str(run), "--demo", "--json", str(tmp_path / "i.json")]) == 0
+    found = json.loads((tmp_path / "i.json").read_text())
+    assert set(found["parameters"]) == {"speed", "decay"}
+    truth = Stored.open(folder / "data").block("test", 0, 1).xi[0].tolist()
+    assert list(found["truth"].values()) == pytest.approx(truth)
+    assert set(found["intervals"]) == {"0.5", "0.9"}
+    other = folder / "elsewhere"
+    assert main([*words(*write_source(tmp_path), other), "--name", "other"]) == 0
+    capsys.readouterr()
+    for command in (["calibrate", str(run)], ["infer", str(run), "--demo"]):
+        assert main([*command, "--data", str(other)]) == 3
+        assert "does not fit the model: its system: other; the model's: waves" in capsys.readouterr().err
 
 
 def test_data_that_are_gone_or_others_are_named(folder: Path, tmp_path: Path) -> None:

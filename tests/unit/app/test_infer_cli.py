@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pdejepa.app.cli import main
-from pdejepa.forecast import infer, least_squares
+from pdejepa.forecast import known_examples, least_squares
 from tests.unit.forecast import tiny
 
 Printed = pytest.CaptureFixture[str]
@@ -18,7 +18,7 @@ Printed = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer, "N_CALIBRATION", 3)
+    monkeypatch.setattr(known_examples, "N_CALIBRATION", 3)
     monkeypatch.setattr(least_squares, "N_STARTS", 8)
     monkeypatch.setattr(least_squares, "N_ITERATIONS", 3)
 

@@ -11,10 +11,21 @@ import torch
 
 from pdejepa.app.cli import main
 from pdejepa.core.errors import CheckpointError, DataError, ParameterError
+from pdejepa.data.source import Arrays
 from pdejepa.forecast import bands as module
-from pdejepa.forecast.bands import LEVELS, Bands, calibrate, read_bands, scores, size_of, write_bands
+from pdejepa.forecast.bands import (
+    LEVELS,
+    Bands,
+    Coverage,
+    calibrate,
+    n_cases,
+    read_bands,
+    scores,
+    size_of,
+    write_bands,
+)
 from pdejepa.forecast.forecaster import Forecaster, load
-from pdejepa.forecast.output import trajectory
+from pdejepa.forecast.output import arrays_of, trajectory
 from tests.unit.forecast import tiny
 
 SHA = "a" * 64
@@ -123,11 +134,44 @@ def test_too_few_or_unstable_cases_are_refused(heat: Forecaster, monkeypatch: py
         calibrate(heat, 24)
 
 
+def test_cases_of_a_data_set(heat: Forecaster) -> None:
+    """Of imported data there are as many as valid has; levels are those that their number allows."""
+    made = {split: heat.system.generate(split, n) for split, n in (("valid", 6), ("test", 4), ("ood", 4))}
+    data = Arrays(
+        heat.problem,
+        {split: one.fields for split, one in made.items()},
+        {split: one.xi for split, one in made.items()},
+    )
+    assert n_cases(heat, 360, 120, data) == 6 + 4 + 4
+    done: list[int] = []
+    found = calibrate(heat, 360, 120, done.append, data)
+    assert sum(done) == 14
+    assert (found.levels, found.usual_level, found.n) == ((0.5, 0.8), 0.8, 6)
+    assert [(part.split, part.n) for part in found.coverage] == [("test", 4), ("ood", 4)]
+    heat.bands = found
+    try:
+        result = heat.forecast(tiny.state(heat.system, 1), tiny.middle(heat.system), n_frames=2)
+    finally:
+        heat.bands = None
+    half = result.half_width()
+    assert half is not None
+    assert torch.equal(half, result.half_width(0.8))  # type: ignore[arg-type]
+    assert "half_width_80" in arrays_of(result)
+
+
+def test_cases_of_one_environment_are_alike() -> None:
+    """The sampling interval is that of the environments where it is wider than that of single cases."""
+    alone = Coverage("test", 100, (0.9,))
+    assert alone.half(0.9, 0) == pytest.approx(1.96 * 0.03)
+    assert Coverage("test", 100, (0.9,), (0.05,), 10).half(0.9, 0) == pytest.approx(1.96 * 0.05)
+    assert Coverage("test", 100, (0.9,), (0.01,), 10).half(0.9, 0) == pytest.approx(1.96 * 0.03)
+
+
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny.saved("advection", tmp_path / "m", speed=1.0)
     assert main(["calibrate", str(tmp_path / "m"), "--n", "24", "--check", "8"]) == 0
     out = capsys.readouterr().out
-    assert "In 90 of 100 cases nine tenths of the points of the last frame are within" in out
+    assert "From 24 cases: in 90 of 100 cases nine tenths of the points of the last frame are within" in out
     rows = [line.split()[:2] for line in out.splitlines() if line.startswith(("test ", "ood "))]
     assert rows == [["test", "8"], ["ood", "8"]]
     assert load(tmp_path / "m", "cpu").bands is not None
@@ -135,3 +179,5 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Band: " in capsys.readouterr().out
     assert main(["calibrate", "combined"]) == 2
     assert "stays as it is" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path / "m"), "--shipped"]) == 2
+    assert "does not come with pdejepa" in capsys.readouterr().err

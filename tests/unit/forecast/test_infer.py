@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from pdejepa.core.errors import DataError, ParameterError
-from pdejepa.forecast import infer as module
-from pdejepa.forecast import least_squares, sensitivity
+from pdejepa.forecast import known_examples, least_squares, sensitivity
 from pdejepa.forecast.denoise import FirstFrames
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.infer import infer
@@ -28,7 +27,7 @@ def combined() -> Forecaster:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "N_CALIBRATION", 3)
+    monkeypatch.setattr(known_examples, "N_CALIBRATION", 3)
     monkeypatch.setattr(least_squares, "N_STARTS", 16)
 
 
@@ -100,6 +99,10 @@ def test_a_parameter_beyond_the_range_ends_at_its_border(combined: Forecaster) -
     found = infer(combined, own_frames(combined, **{**TRUTH, "advection": 1.3}), noise=0.0)
     assert found["advection"].value == pytest.approx(1.0, abs=1e-2)
     assert found["advection"].outcome == "at the border of the training range"
+    assert {found[name].outcome for name in ("diffusivity", "dispersion")} <= {
+        "another is at the border",
+        "not identifiable",
+    }
 
 
 def test_ends_of_a_wave_are_enumerated() -> None:

@@ -144,14 +144,15 @@ def _residual(system: System, result: Forecast) -> str:
 
 def _band(result: Forecast) -> list[str]:
     """What a calibrated model promises of the last frame, or that it promises nothing."""
-    half = result.half_width()
-    if half is None:
+    half, bands = result.half_width(), result.bands
+    if half is None or bands is None:
         return []
     if not result.support.is_inside:
         return ["Band: outside of what the model was calibrated on it promises nothing; its edges are drawn dashed."]
     widths = zip(result.problem.fields, half[0, -1].tolist(), strict=True)
     told = ", ".join(f"{name} ± {width:.3g}" for name, width in widths)
-    return [f"Band: in 90 of 100 cases nine tenths of the points of the last frame are within {told}."]
+    share = f"{100 * bands.usual_level:.0f} of 100 cases"
+    return [f"Band: in {share} nine tenths of the points of the last frame are within {told}."]
 
 
 def _first_unstable(result: Forecast) -> Outcome:

@@ -12,8 +12,10 @@ from pdejepa.app.commands.output_paths import check_file
 from pdejepa.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from pdejepa.data.source import Trajectories
     from pdejepa.forecast.forecaster import Forecaster
     from pdejepa.forecast.infer import Inference
+    from pdejepa.forecast.known_examples import Examples
 
 DEMO_NOISE, DEMO_FRAMES = 0.01, 4
 
@@ -42,6 +44,10 @@ def infer(
     noise: Annotated[
         str, typer.Option("--noise", metavar="1%", help="Of the measurement, of the rms; estimated if not given.")
     ] = "",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Data set to calibrate on; that of the training without a system."),
+    ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Four frames of test trajectory 0 with 1 % noise, parameters unknown.")
     ] = False,
@@ -61,27 +67,31 @@ def infer(
     from pdejepa.core.atomic import write_json
     from pdejepa.draw import pictures
     from pdejepa.forecast.forecaster import load
+    from pdejepa.forecast.known_examples import Examples
+    from pdejepa.forecast.least_squares import findable
 
     if demo == (frames is not None):
         raise UsageError("Say what was observed: either --frames FILE or --demo.")
     check_file("--out", out, "Pictures", pictures.FORMATS)
     check_file("--json", json_file)
     solver, given = load(model, device), assignments("--set", known or [])
+    source = _source(solver, data)
     names = [name.strip() for name in unknown.split(",") if name.strip()]
     truth: dict[str, float] = {}
     if demo:
-        fields, truth = _demo(solver)
-        names = names or [name for name in truth if not name.startswith("forcing_") and name not in given]
+        fields, truth = _demo(solver, source)
+        names = names or [name for name in findable(solver.problem) if name not in given]
         given = {name: value for name, value in truth.items() if name not in names} | given
     else:
         from pdejepa.core.arrays import read_array
 
         assert frames is not None
         fields = read_array(frames)
-    result = _run(solver, fields, names, given, _numbers(at), _noise(noise or ("1%" if demo else "")))
+    told = _noise(noise or ("1%" if demo else ""))
+    result = _run(Examples(solver, source), fields, names, given, _numbers(at), told)
     for estimate in result.estimates:
-        told = f"   (truth {truth[estimate.name]:.5g})" if estimate.name in truth else ""
-        typer.echo(f"{estimate.sentence}{told}")
+        true = f"   (truth {truth[estimate.name]:.5g})" if estimate.name in truth else ""
+        typer.echo(f"{estimate.sentence}{true}")
     typer.echo(
         f"The fit is {100 * result.misfit:.2g} % off what was observed, whose noise is about "
         f"{100 * result.noise:.2g} %; {result.n_forecasts} forecasts in {result.seconds:.1f} s."
@@ -95,21 +105,35 @@ def infer(
         typer.echo(f"Drawn to {out}")
 
 
-def _demo(solver: Forecaster) -> tuple[Any, dict[str, float]]:
+def _source(solver: Forecaster, data: Path | None) -> Trajectories | None:
+    """The data set that intervals are calibrated on; None: made by the system."""
+    from pdejepa.evaluate.truth import has_system, trained_on
+
+    if data is None and has_system(solver):
+        return None
+    from pdejepa.data.source import Stored
+    from pdejepa.evaluate.protocol import trajectory_counts
+
+    source = Stored.open(data or trained_on(solver))
+    trajectory_counts(solver, ["valid"], source)  # refuses data that do not fit the model
+    return source
+
+
+def _demo(solver: Forecaster, data: Trajectories | None) -> tuple[Any, dict[str, float]]:
     """Frames of a test trajectory with noise, and its parameters."""
     import torch
 
-    made = solver.system.generate("test", 1)
+    made = solver.system.generate("test", 1) if data is None else data.block("test", 0, 1)
     n = DEMO_FRAMES + solver.surrogate.history - 1
     fields = made.fields[0].double()
     rms = fields[:n].square().mean((0, *range(2, fields.ndim)), keepdim=True).sqrt()
     draws = torch.Generator().manual_seed(0)
     noisy = fields[:n] + DEMO_NOISE * rms * torch.randn(fields[:n].shape, generator=draws, dtype=torch.float64)
-    return noisy.float(), {name: float(values[0]) for name, values in solver.system.named(made.xi).items()}
+    return noisy.float(), {name: float(values[0]) for name, values in solver.problem.named(made.xi).items()}
 
 
 def _run(
-    solver: Forecaster, fields: Any, names: list[str], known: dict[str, float], at: list[int], noise: float | None
+    examples: Examples, fields: Any, names: list[str], known: dict[str, float], at: list[int], noise: float | None
 ) -> Inference:
     import sys
 
@@ -119,7 +143,9 @@ def _run(
         if sys.stderr.isatty():
             typer.echo(f"\r\x1b[2K{sentence[:110]}", err=True, nl=False)
 
-    found = find(solver, fields, names or None, known, at=at or None, noise=noise, report=report)
+    found = find(
+        examples.model, fields, names or None, known, at=at or None, noise=noise, examples=examples, report=report
+    )
     report("")
     return found
 
