@@ -36,6 +36,7 @@ COMMANDS: tuple[str, ...] = (
     "forecast",
     "infer",
     "calibrate",
+    "identify",
     "evaluate",
     "results",
     "ablate",
