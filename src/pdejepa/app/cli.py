@@ -41,6 +41,7 @@ COMMANDS: tuple[str, ...] = (
     "results",
     "ablate",
     "pack",
+    "export",
     "report",
     "baselines",
     "compare",

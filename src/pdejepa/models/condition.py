@@ -169,6 +169,28 @@ class Conditioner:
         self.forcing_factor = self.frame_gap / std  # (1,C,1..)
         self._factors: dict[torch.device, Tensor] = {}  # the same on every device that asked
 
+    @property
+    def n_coefficients(self) -> int:
+        """M, columns of `r`."""
+        return len(self.problem.structure.terms) + len(self.scalars)
+
+    @property
+    def has_forcing_field(self) -> bool:
+        """Whether the latent ODE is handed a forcing field."""
+        return self.problem.structure.forcing != "none" and not self.scalars
+
+    def recipe_of_r(self) -> list[dict[str, Any]]:
+        """How `r` makes its columns, as plain data: powers or one-hot, sign, logarithm, centre and scale of each."""
+        made = []
+        for term in self.problem.structure.terms:
+            centre, scale = self.statistics.coefficients[term.name]
+            how = {"powers": dict(term.coefficient.powers)} if term.coefficient.powers else {}
+            how = how or {"equals": dict(term.coefficient.equals)}
+            is_log = _is_log(self.coordinate, term.rule)
+            made.append({"name": term.name, **how, "sign": term.sign, "log": is_log, "centre": centre, "scale": scale})
+        plain = {"sign": 1, "log": False, "centre": 0.0, "scale": 1.0}
+        return made + [{"name": name, "powers": {name: 1.0}, **plain} for name in self.scalars]
+
     def r(self, xi: Tensor) -> Tensor:
         """Normalised, signed coefficients (B,M) float32 of parameters (B,P)."""
         named = self.problem.named(xi.double())
@@ -206,7 +228,7 @@ class Conditioner:
 
         `forcing` replaces the forcing field that the parameters describe.
         """
-        if self.problem.structure.forcing == "none" or self.scalars:
+        if not self.has_forcing_field:
             return Drive(self.r(xi))
         start = self.first_time if t0 is None else t0
         factor = self._factor(xi.device)

@@ -113,9 +113,14 @@ class Decoder(nn.Module):
             raise DataError(f"The decoder expects (..., {patches.n_tokens}, {self.width}); got {tuple(q.shape)}.")
         x = q.reshape(-1, *q.shape[-2:])  # (B,N,D)
         x = self.to_map(nn.functional.layer_norm(x, (self.width,), eps=EPS))  # (B,N,w)
-        size = max(1, MAX_VALUES // self.largest_map) if patches.ndim == 1 else len(x)
-        u = torch.cat([self.layers(self._map(part)) for part in x.split(size)])  # (B,C,X,Y) or (B,C,1,X)
+        u = torch.cat([self.layers(self._map(part)) for part in self._parts(x)])  # (B,C,X,Y) or (B,C,1,X)
         return u.reshape(*q.shape[:-2], self.n_channels, *patches.grid)
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        """As many rows at once as are computed right; all of them in a graph that is written for other programs."""
+        if self.patches.ndim > 1 or torch.compiler.is_exporting():
+            return (x,)
+        return x.split(max(1, MAX_VALUES // self.largest_map))
 
     def _map(self, x: Tensor) -> Tensor:
         """Tokens (B,N,w) as a map (B,w,X,Y) or (B,w,1,X), channels last in memory."""
