@@ -35,6 +35,7 @@ COMMANDS: tuple[str, ...] = (
     "train",
     "forecast",
     "infer",
+    "sweep",
     "calibrate",
     "identify",
     "evaluate",

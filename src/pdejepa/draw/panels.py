@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from pdejepa.draw.colours import Scale
@@ -135,7 +135,9 @@ def magnified(label: str, shown: Scale, base: Scale) -> str:
     return f"{label} x {float(f'{factor:.1g}'):,.0f}" if 1.5 <= factor < 1e6 else label
 
 
-def add_colour_bar(figure: Figure, panels: Any, scale: Scale, label: str, n_ticks: int = 0, **options: Any) -> None:
+def add_colour_bar(
+    figure: Figure | SubFigure, panels: Any, scale: Scale, label: str, n_ticks: int = 0, **options: Any
+) -> None:
     mappable = ScalarMappable(norm=scale.norm, cmap=scale.colours)
     bar = figure.colorbar(mappable, ax=panels, extend=scale.extend, **options)
     if n_ticks:

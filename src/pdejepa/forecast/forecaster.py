@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -40,6 +40,9 @@ from pdejepa.models.condition import ForcingField
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.systems import System
 from pdejepa.systems.inputs import trajectories
+
+if TYPE_CHECKING:
+    from pdejepa.forecast.sweep import Sweep
 
 CARD = Card(
     name="pdejepa",
@@ -149,11 +152,28 @@ class Forecaster:
             xi=rows.clone(),
             n_observed=n_observed,
             reconstruction=decoded[:, :n_observed],
-            support=self._support(u, decoded[:, :n_observed], rows, total, field is not None),
+            support=self.support(u, decoded[:, :n_observed], rows, total, field is not None),
             outcome=tuple(Outcome.of(n_good, total) for n_good in first_bad.tolist()),
             seconds=time.perf_counter() - began,
             bands=self.bands if forcing is None or isinstance(forcing, Mapping) else None,
         )
+
+    def sweep(
+        self,
+        u0: Any,
+        vary: Mapping[str, Any],
+        *,
+        n_frames: int | None = None,
+        sensitivities: bool = True,
+        **fixed: Any,
+    ) -> Sweep:
+        """Forecasts of one state under every combination of the values of one or two parameters; see `forecast.sweep`.
+
+        vary: {name: values}; the others by name.  sensitivities: also the size of d u_hat / d parameter of every row.
+        """
+        from pdejepa.forecast.sweep import sweep
+
+        return sweep(self, u0, vary, fixed, n_frames=n_frames, sensitivities=sensitivities)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights and config.json, from which `pdejepa.load` reads the model again."""
@@ -195,8 +215,13 @@ class Forecaster:
             size, _ = model.sized(frames, frames.new_zeros(len(frames), len(self.problem.parameters)))
             return model.encode(model.normalise(frames / size)).unflatten(0, fields.shape[:2])[:, :, 0]
 
-    def _support(self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool) -> Support:
-        """Whether parameters, length and observed frames (B,H,C,*grid) are like the training data's."""
+    def support(
+        self, u: Tensor, again: Tensor, xi: Tensor, n_frames: int, has_own_forcing: bool = False
+    ) -> Support:
+        """Whether parameters (B,P), length and observed frames (B,H,C,*grid) are like the training data's.
+
+        again: the frames encoded and decoded, `Forecast.reconstruction`
+        """
         u, again, xi = u.detach(), again.detach(), xi.detach()
         model, statistics = self.surrogate, self.surrogate.statistics
         named, declared = self.problem.named(xi), self.problem.parameters
