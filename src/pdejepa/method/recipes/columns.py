@@ -200,21 +200,25 @@ class FastColumn:
     history: int = 1
     latents: str = "float32"
     amplitude: str = "as_is"
+    n_train: int = 0  # 0: as many as the paper has
+    style: str = "residual"
+    is_recut: bool = False
 
 
-# Systems with 256 tokens per frame: longer, in smaller batches, on windows and samples of frames.
+# Systems with 256 tokens per frame: in smaller batches, on windows and samples of frames, cut as the recipe laptop.
 LARGE = FastColumn(
-    seconds=(900.0, 150.0, 1500.0, 300.0, 600.0),
+    seconds=(30.0, 6.0, 150.0, 60.0, 330.0),
     batch_1=16,
     batch_2=8,
-    batch_3=128,
+    batch_3=64,
     batch_4=16,
     one_frame_clips=128,
     window=6,
     decode_frames=6,
     batch_5=8,
-    recompute=True,
     latents="bfloat16",
+    n_train=4000,
+    is_recut=True,
 )
 
 
@@ -222,7 +226,31 @@ def fast(system: str, column: FastColumn) -> RunConfig:
     """Muon on all matrices, ring positions, context loss, one-frame clips, two RK4 steps per frame, then polishing.
 
     Both types of mask keep the same number of tokens: half as many shapes to compile and record.
+    Large systems are cut like the recipe laptop: see `_recut`.
     """
+    config = _fast(system, column)
+    return _recut(config) if column.is_recut else config
+
+
+def _recut(config: RunConfig) -> RunConfig:
+    """Euler steps, two frames per sample of dynamics, averaged weights, and whole rollouts for more than half of it."""
+
+    def averaged(training: StageTraining, share: float) -> StageTraining:
+        return replace(training, average=share)
+
+    field = replace(config.model.field, integrator="euler")
+    dynamics, decode, polish = config.dynamics, config.decode, config.polish
+    return replace(
+        config,
+        model=replace(config.model, field=field),
+        pretrain=replace(config.pretrain, ema=replace(config.pretrain.ema, kind="budget", memory=4.0)),
+        dynamics=replace(dynamics, training=averaged(dynamics.training, 0.08), unroll=2),
+        decode=replace(decode, training=averaged(decode.training, 0.04), share=0.25),
+        polish=replace(polish, training=averaged(polish.training, 0.03), first=0, anchor_weight=0.1),
+    )
+
+
+def _fast(system: str, column: FastColumn) -> RunConfig:
     pretrain, align, dynamics, decode, polish = (Budget(seconds=seconds) for seconds in column.seconds)
     falling = ScheduleConfig(kind="wsd", warmup=0.05, decay=0.7, final=0.01)
     decoder = _training(decode, column.batch_4, 1e-3, rounds=True)
@@ -231,6 +259,7 @@ def fast(system: str, column: FastColumn) -> RunConfig:
         system=system,
         recipe="fast",
         size="paper",
+        counts={"train": column.n_train} if column.n_train else {},
         precision="bf16",
         history=column.history,
         latents=column.latents,  # type: ignore[arg-type]
@@ -265,7 +294,11 @@ def _fast_model(column: FastColumn) -> ModelConfig:
         projector=ProjectorConfig(hidden=256),
         causal_predictor=CausalPredictorConfig(width=256, depth=4, heads=8),
         field=FieldConfig(width=144, depth=4, heads=3, positions="ring", n_substeps=2, startup_depth=1),
-        decoder=DecoderConfig(widths=column.widths, scales=column.scales),
+        decoder=DecoderConfig(
+            widths=column.widths,
+            scales=column.scales,
+            style=column.style,  # type: ignore[arg-type]
+        ),
     )
 
 
@@ -275,6 +308,7 @@ class LaptopColumn:
 
     width: of latents and field     unroll: frames of a sample of dynamics; its batch is 64 frames whatever it is
     lr_5 and anchor: the rate of polishing, and what holds its latents to those of the encoder
+    mix: the share of the n_train trajectories that begin with states of the law `broad`
     switches: of the system; large ones may be simulated and stored on coarser grids
     """
 
@@ -286,7 +320,9 @@ class LaptopColumn:
     style: str = "residual"
     steps: tuple[int, int, int, int, int] = (60, 4, 4000, 4000, 4400)
     unroll: int = 2
+    encoder_depth: int = 3
     n_train: int = 0  # 0: as many as the size laptop has
+    mix: float = 0.0
     rolled: float = 1 / 3
     integrator: str = "euler"
     batch_5: int = 8
@@ -296,6 +332,8 @@ class LaptopColumn:
     history: int = 1
     amplitude: str = "as_is"
 
+
+THIRD = 0.3334  # of train: two benchmark trajectories for each one with a state of the law `broad`
 
 LONG = (60, 4, 3000, 3500, 1400)  # steps of lines whose trajectories have 25 frames, not 14
 
@@ -325,6 +363,7 @@ def laptop(system: str, column: LaptopColumn) -> RunConfig:
         recipe="laptop",
         size="laptop",
         counts={"train": column.n_train} if column.n_train else {},
+        mix=column.mix,
         shares=LAPTOP_SHARES,
         switches=dict(column.switches),
         precision="auto",
@@ -357,7 +396,7 @@ def laptop(system: str, column: LaptopColumn) -> RunConfig:
 def _laptop_model(column: LaptopColumn) -> ModelConfig:
     width = column.width
     return ModelConfig(
-        encoder=EncoderConfig(patch=column.patch, width=width, depth=3, heads=4, positions="ring"),
+        encoder=EncoderConfig(patch=column.patch, width=width, depth=column.encoder_depth, heads=4, positions="ring"),
         jepa_predictor=JepaPredictorConfig(width=128, depth=2, heads=4),
         projector=ProjectorConfig(hidden=256),
         causal_predictor=CausalPredictorConfig(width=128, depth=2, heads=4),

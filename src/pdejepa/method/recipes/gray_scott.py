@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes.columns import FLAT, PLANE, FastColumn, PaperColumn
+from pdejepa.method.recipes.columns import FLAT, PLANE, THIRD, FastColumn, PaperColumn
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -16,5 +16,5 @@ PAPER = PaperColumn(
     widths=(192, 128, 64),
 )
 FAST = FastColumn()
-LAPTOP = replace(PLANE, steps=(40, 4, 2400, 2500, 1000), n_train=2000)
+LAPTOP = replace(PLANE, steps=(40, 4, 2400, 2500, 1000), n_train=3000, mix=THIRD)
 TINY = replace(FLAT, size="small")

@@ -15,6 +15,6 @@ PAPER = PaperColumn(
     scales=(2, 2, 2),
     latents="bfloat16",
 )
-FAST = replace(LARGE, patch=8, scales=(2, 2, 2), widths=(192, 128, 96, 64))
+FAST = replace(LARGE, patch=8, scales=(2, 2, 2), widths=(32, 32), style="patches")
 LAPTOP = replace(LARGE_PLANE, switches=(("n_points", 64), ("solver_grid", 256)))
 TINY = replace(FLAT, switches=(("n_points", 32), ("solver_grid", 64)))

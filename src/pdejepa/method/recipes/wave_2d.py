@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdejepa.method.recipes.columns import FLAT, LARGE, PLANE, PaperColumn
+from pdejepa.method.recipes.columns import FLAT, LARGE, PLANE, THIRD, PaperColumn
 
 PAPER = PaperColumn(
     n_levels=4,
@@ -26,9 +26,11 @@ LAPTOP = replace(
     widths=(96, 64, 48, 32),
     style="linear",
     integrator="exact",
-    steps=(30, 4, 200, 100, 6000),
+    steps=(30, 4, 200, 100, 24000),
     unroll=8,
-    n_train=2000,
+    encoder_depth=2,
+    n_train=6000,
+    mix=THIRD,
     lr_5=2e-3,
     anchor=0.0,
 )
