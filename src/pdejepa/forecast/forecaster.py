@@ -73,6 +73,7 @@ class Forecaster:
         self.surrogate, self.details, self.device, self.folder = surrogate, details, device, folder
         self.problem, self._system = surrogate.problem, system
         self.bands: Bands | None = None  # calibrated half widths, see `pdejepa calibrate`
+        self.is_quick = True  # on a CPU in fewer operations, see `models.quick_field`
         self.takes_finer_steps = True  # where terms are stronger than in training; see `Surrogate.finer_steps`
 
     @property
@@ -255,7 +256,8 @@ class Forecaster:
         size, xi = model.sized(u, xi.to(self.device))
         drive = model.drive(xi, t0, forcing)
         fractions = model.finer_steps(xi) if self.takes_finer_steps else None
-        q = model.rollout(model.encode(model.normalise(u / size)), drive, n_new, fractions)  # (b,H+n,N,D)
+        q0 = model.encode(model.normalise(u / size))  # (b,H,N,D)
+        q = model.rollout(q0, drive, n_new, fractions, self.is_quick)  # (b,H+n,N,D)
         decoded = self._decode(q)  # normalised
         gone = _bad_frames(q, decoded, u.shape[1]).long().cummax(1).values.bool()  # and all that follow, (b,H+n)
         fields = size * model.denormalise(decoded)

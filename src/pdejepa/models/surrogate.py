@@ -26,10 +26,11 @@ from pdejepa.models.condition import Conditioner, Drive, ForcingField, Statistic
 from pdejepa.models.decoder import WHOLE_PATCHES, Decoder, DecoderConfig
 from pdejepa.models.encoder import Encoder, EncoderConfig
 from pdejepa.models.field_config import FieldConfig
-from pdejepa.models.integrate import integrate
+from pdejepa.models.integrate import LatentField, integrate
 from pdejepa.models.jepa_predictor import JepaPredictorConfig
 from pdejepa.models.patches import PatchGrid
 from pdejepa.models.projector import Projector, ProjectorConfig
+from pdejepa.models.quick_field import quick_field
 from pdejepa.models.vector_field import ConditionalField, SecondOrder, StructuredField
 from pdejepa.models.waves import LinearWaves, wave_terms
 from pdejepa.systems.problem import Problem
@@ -155,11 +156,16 @@ class Surrogate(nn.Module):
         order = torch.arange(int(counts.max()), device=xi.device)
         return (order < counts[:, None]).float() / counts[:, None].float()
 
-    def rollout(self, q: Tensor, drive: Drive, n_frames: int, fractions: Tensor | None = None) -> Tensor:
-        """Observed q (B,H,N,D) and n_frames new ones, (B,H+n_frames,N,D); fractions: see `integrate`."""
+    def rollout(
+        self, q: Tensor, drive: Drive, n_frames: int, fractions: Tensor | None = None, quick: bool = False
+    ) -> Tensor:
+        """Observed q (B,H,N,D) and n_frames new ones, (B,H+n_frames,N,D); fractions: see `integrate`.
+
+        quick: by the field of `models.quick_field`, where there is one; equal up to rounding.
+        """
         if not self.is_second_order:
             q = self.lift(q)
-            new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions)
+            new = self.advance(q[:, -1], self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions, quick)
             return torch.cat((q, new), 1)
         if n_frames == 0:
             return q
@@ -167,7 +173,7 @@ class Surrogate(nn.Module):
             first = self.first_change(q[:, 0], drive)[:, None]  # (B,1,N,D)
             q, n_frames = torch.cat((q, q + first), 1), n_frames - 1
         state = self.state(q[:, -2], q[:, -1])
-        new = self.advance(state, self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions)
+        new = self.advance(state, self._frame_time(q, q.shape[1] - 1), drive, n_frames, fractions, quick)
         return torch.cat((q, new[..., : q.shape[-1]]), 1)
 
     def decode(self, q: Tensor) -> Tensor:
@@ -180,19 +186,28 @@ class Surrogate(nn.Module):
 
     # ---- pieces ----------------------------------------------------------------------------------------------
     def advance(
-        self, state: Tensor, s: Tensor, drive: Drive, n_frames: int, fractions: Tensor | None = None
+        self,
+        state: Tensor,
+        s: Tensor,
+        drive: Drive,
+        n_frames: int,
+        fractions: Tensor | None = None,
+        quick: bool = False,
     ) -> Tensor:
-        """States (B,n_frames,N,S) at the frames after the frame times s (B,); fractions: see `integrate`."""
+        """States (B,n_frames,N,S) at the frames after the frame times s (B,); fractions, quick: see `rollout`."""
         if n_frames == 0:
             return state[:, None][:, :0]
         config = self.config.field
-        field = lambda y, at: self.field(y, at, drive)  # noqa: E731
+        field = (quick_field(self.field, drive, state) if quick else None) or self._driven(drive)
         if isinstance(self.field, LinearWaves):
             return self.field(state, drive.r, n_frames)
         if self.variant == "direct":
             return self._jumps(state, s, drive, n_frames)
         length = self.conditioner.frame_gap if config.time_unit == "physical" else 1.0
         return integrate(field, state, s, n_frames, config.integrator, config.n_substeps, length, fractions)
+
+    def _driven(self, drive: Drive) -> LatentField:
+        return lambda y, at: self.field(y, at, drive)
 
     def _jumps(self, state: Tensor, s: Tensor, drive: Drive, n_frames: int) -> Tensor:
         """One network call per frame: q + Delta; with a velocity, v + Delta first and then q + s_v v."""

@@ -13,6 +13,8 @@ Letters: B rows, N tokens, D latent width, S state width (D or 2D), M terms, w w
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -139,6 +141,10 @@ class StructuredField(nn.Module):
         self.forced = ForcingResponse(config, width, n_forcing) if n_forcing else None
         self.film = Film(config.width, n_terms, width) if config.film else None
         _start(self)
+
+    def heads(self) -> list[Any]:
+        """C, if there is one, and all D_j: each a `Head`."""
+        return [head for head in (self.C_head, *self.D_heads) if head is not None]
 
     def parts(self, state: Tensor, s: Tensor, drive: Drive) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """shared (B,N,D) or None, responses (B,M,N,D), and what is neither (forcing and FiLM) or None."""
