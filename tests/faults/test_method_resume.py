@@ -134,3 +134,19 @@ def test_two_ranks_follow_the_same_curve(straight: Path, tmp_path: Path) -> None
     for stage in STAGES:
         assert losses(out, stage) == pytest.approx(losses(straight, stage), rel=2e-4), stage
     assert losses(out, "pretrain")[0] == pytest.approx(losses(straight, "pretrain")[0], rel=1e-6)
+
+
+def test_fine_tuning_killed_and_continued(straight: Path, tmp_path: Path) -> None:
+    stages = ("--stages", "dynamics,polish", "--from", str(straight), "counts={train: 6, valid: 4}")
+    words = {name: command(tmp_path / name, *stages) for name in ("one", "two")}
+    done = run(words["one"], "-m", "pdejepa")
+    assert done.returncode == 0, done.stderr
+    for stage, at in (("dynamics", 3), ("polish", 4)):
+        killed = run(words["two"], "-c", KILLED, stage, str(at))
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = run(words["two"], "-m", "pdejepa")
+    assert done.returncode == 0, done.stderr
+    parts = ("metrics.jsonl", "final/weights.safetensors")
+    files = [f"{name}/{part}" for name in ("dynamics", "polish") for part in parts]
+    for file in (*files, "model/weights.safetensors"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file

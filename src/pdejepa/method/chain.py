@@ -2,7 +2,8 @@
 
     pretrain -> align -> dynamics -> decode (-> polish)          reconstruct: a side branch after align
 
-A finished stage is loaded, an unfinished one continued; the same command does the right thing.
+A finished stage is loaded, an unfinished one continued; the same command does the right thing.  Fine-tuning begins
+after align, with the weights of a trained model (see `tuning`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from pdejepa.method.method_stage import MethodStage
 from pdejepa.method.polish import Polish
 from pdejepa.method.preparing import preparing_less
 from pdejepa.method.pretrain import Pretrain
-from pdejepa.method.run_config import RunConfig, map_training
+from pdejepa.method.run_config import TAKEN_OVER, RunConfig, map_training
 from pdejepa.method.run_settings import NEEDS, check_settings, read_json, remember, restart_from
+from pdejepa.method.tuning import take_weights
 from pdejepa.models.blocks import compile_blocks
 from pdejepa.models.surrogate import Surrogate
 from pdejepa.training.distributed import agree, end_group, start_group
@@ -126,6 +128,7 @@ class _Run:
     def __init__(self, config: RunConfig, out: Path, context: Context) -> None:
         self.config, self.out, self.context = config, out, context
         self.kept: Kept = {}
+        self.source: dict[str, str] = {}  # the hash of the model that fine-tuning begins with
 
     def begin(self, data: TrainingData | None, restart: str) -> Trained:
         """Check what is there, load the data, build the model, and write down what is trained on what."""
@@ -148,6 +151,8 @@ class _Run:
         """The stages asked for and those they stand on, in order."""
         wanted = set(self.config.stages)
         needed = wanted.union(*(NEEDS[name] for name in wanted))
+        if self.config.tuned_from:  # any stage may come first; those that were begun here come before it
+            needed = {name for name in needed if name in wanted or (self.out / name).is_dir()}
         if self.config.variant == "vanilla":
             needed.discard("align")
         return [name for name in STAGES if name in needed]
@@ -179,13 +184,13 @@ class _Run:
         config, data, trained, device = self.config, self.data, self.trained, self.context.device
         if limit is not None and whole is not None:
             config = preparing_less(config, name, trained.model, data, limit, whole)
-        if needs_fitting(trained.model) and name not in ("pretrain", "align"):
+        if needs_fitting(trained.model) and name not in TAKEN_OVER and not config.tuned_from:
             lineage, is_writer = trained.lineage_of(("pretrain", "align")), self.context.rank == 0
             fit_latents(trained.model, data, self.out, lineage, is_writer, storage(config.latents), self.kept)
         context = dataclasses.replace(
             self.context,
             precision=config.precision,  # type: ignore[arg-type]  # settled: see `settled`
-            upstream={"data": data.hash, **trained.lineage_of(NEEDS[name])},
+            upstream={"data": data.hash, **self.source, **trained.lineage_of(NEEDS[name])},
             shown="lines" if self.context.keep == "files" else "bar",
             limit=limit,
         )
@@ -200,6 +205,8 @@ class _Run:
         config, data = self.config, self.data
         with _seeded(config.seed, "model"):
             model = Surrogate(data.problem, config.model, config.variant, data.statistics, config.history)
+        if config.tuned_from:
+            self.source = {"tuned_from": take_weights(model, config.tuned_from)}
         return model.to(self.context.device)
 
     def _remember(self) -> None:

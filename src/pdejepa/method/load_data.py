@@ -15,6 +15,7 @@ from pdejepa.core.progress import Shown, progress
 from pdejepa.data.source import Block, Generated, Report, Stored, Trajectories
 from pdejepa.data.well.reader import Dataset
 from pdejepa.method.run_config import RunConfig
+from pdejepa.method.tuning import known_statistics
 from pdejepa.models.amplitude import check_scaling
 from pdejepa.systems import build_system
 from pdejepa.systems.problem import Problem
@@ -42,6 +43,7 @@ def load_data(config: RunConfig, device: torch.device, show: bool = True) -> Tra
 def from_source(config: RunConfig, source: Trajectories, device: torch.device, show: bool = True) -> TrainingData:
     """The trajectories of train and valid that the configuration asks for, normalised."""
     problem = source.problem
+    known = known_statistics(config, problem)
     if config.amplitude == "unit":
         check_scaling(problem)
     counts = {split: config.counts.get(split, source.n(split)) for split in SPLITS}
@@ -67,7 +69,7 @@ def from_source(config: RunConfig, source: Trajectories, device: torch.device, s
         made["train"] = interleaved(made["train"], made.pop("broad_train"))
     fields, xi = ({split: getattr(block, name) for split, block in made.items()} for name in ("fields", "xi"))
     coordinate, amplitude = config.model.field.coordinate, config.amplitude
-    data = normalised(problem, fields, xi, digest, coordinate, amplitude, source.system)
+    data = normalised(problem, fields, xi, digest, coordinate, amplitude, source.system, known)
     return data.fed_from_host(device) if is_on_host else data
 
 

@@ -29,7 +29,7 @@ VARIANTS = {
 }
 LINE = 100  # letters of a command before it is continued on the next line
 KNOWN = ("variant", "history", "size", "model")  # of the training, what every checkpoint tells
-OPTIONS = ("system", "stages", "seed", "variant", "data")  # told by options of the command
+OPTIONS = ("system", "stages", "seed", "variant", "data", "tuned_from")  # told by options of the command
 FREE = ("device",)  # where, not what
 INSIDE = ("train", "valid", "test")  # splits with parameters of the training range
 
@@ -106,6 +106,11 @@ def _training(details: dict[str, Any], rounded: Sequence[str]) -> str:
             " Fields are rescaled to rms 1 and back, and the parameters with them, which this equation allows: how "
             "large a state is makes no difference by itself."
         )
+    if details["training"].get("tuned_from"):
+        text += (
+            f" Fine-tuned from the model `{details['training']['tuned_from']}`, whose encoder, projector and "
+            "normalisation it has; the other parts went on from its weights."
+        )
     if rounded:
         told = " and ".join(rounded)
         text += f" Weights of {told} are stored rounded to bfloat16, as the products of training saw them."
@@ -125,6 +130,8 @@ def _data(details: dict[str, Any]) -> str:
 def _repeat(details: dict[str, Any]) -> str:
     if not is_known(details["system"]) and details["training"].get("data"):
         command = f"pdejepa train DIR --recipe {details['recipe']} --seed {details['seed']} --out RUN"
+        source = details["training"].get("tuned_from")
+        command += f" --from {shlex.quote(source)}" if source else ""
         return (
             f"## How to repeat it\n\n```bash\n{command}\n```\n\nDIR is the data set "
             f"`{details['training']['data']}`, whose `manifest.json` has the SHA-256 `{details['data_hash']}`. "
@@ -169,6 +176,8 @@ def train_words(details: dict[str, Any]) -> tuple[list[str], bool]:
         words += ["--variant", told["variant"]]
     if told["data"]:
         words += ["--data", "DIR"]
+    if told["tuned_from"]:
+        words += ["--from", told["tuned_from"]]
     unused = (*OPTIONS, *FREE, *(name for name in STAGES if name not in stages))
     usual, told = ({k: v for k, v in settings.items() if k not in unused} for settings in (usual, told))
     return [shlex.quote(word) for word in (*words, *_changes(usual, told))], is_whole
@@ -177,7 +186,8 @@ def train_words(details: dict[str, Any]) -> tuple[list[str], bool]:
 def kept_training(training: dict[str, Any], lineage: Collection[str]) -> dict[str, Any]:
     """What a checkpoint keeps of a configuration: no path of this machine, no stages that it has not been through."""
     kept = {key: value for key, value in training.items() if key not in STAGES or key in lineage}
-    return {**kept, "data": Path(str(training.get("data", ""))).name}
+    names = {key: Path(str(training.get(key, ""))).name for key in ("data", "tuned_from")}
+    return {**kept, **names}
 
 
 def _settings(details: dict[str, Any], usual: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -16,6 +16,8 @@ from pdejepa.models.surrogate import ModelConfig
 from pdejepa.systems import Switch
 from pdejepa.training.settings import StageTraining
 
+TAKEN_OVER = ("pretrain", "align")  # stages that fine-tuning does not repeat
+
 
 @dataclass(frozen=True)
 class EmaConfig:
@@ -181,6 +183,7 @@ class RunConfig:
     switches: dict[str, Switch] = field(default_factory=dict)
     amplitude: Literal["as_is", "unit"] = "as_is"  # unit: trajectories rescaled to rms 1; see `models.amplitude`
     data: str = ""
+    tuned_from: str = ""  # the model whose weights the training goes on from; see `method.tuning`
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "fp32"  # auto: bf16 where the device multiplies it fast
     compile: bool = True  # on a GPU, in bf16: compiled by PyTorch 2.11, float32 had wrong gradients with 65 tokens
@@ -197,6 +200,9 @@ class RunConfig:
                 problems.append(f"unknown stage {name!r}{hint} The stages: {', '.join(STAGES)}")
         if tuple(sorted(set(self.stages), key=lambda n: STAGES.index(n) if n in STAGES else 99)) != self.stages:
             problems.append(f"stages must be named once and in order, got {', '.join(self.stages)}")
+        taken = [name for name in self.stages if self.tuned_from and name in TAKEN_OVER]
+        if taken:
+            problems.append(f"{' and '.join(taken)} cannot be trained: fine-tuning takes them from {self.tuned_from}")
         if not 0 <= self.mix < 1:
             problems.append(f"mix must be from 0 to below 1, got {self.mix}")
         if not 0 <= self.seed < 2**63:

@@ -59,14 +59,21 @@ def normalised(
     coordinate: Literal["linear", "log"] = "linear",
     amplitude: Amplitude = "as_is",
     system: System | None = None,
+    known: Statistics | None = None,
 ) -> TrainingData:
-    """Physical fields and parameters of several splits, normalised in place with the statistics of train."""
+    """Physical fields and parameters of several splits, normalised in place with the statistics of train.
+
+    known: to normalise with these in place of them; ranges are those of train all the same
+    """
     for split, values in fields.items():
         _check(values, split)
     ranges = parameter_ranges(problem, xi["train"])
     if amplitude == "unit":
         xi = _to_unit(problem, fields, xi)
-    statistics = fit_statistics(problem, fields["train"], xi["train"], coordinate)
+    if known is None:
+        statistics = fit_statistics(problem, fields["train"], xi["train"], coordinate)
+    else:
+        statistics = replace(known, ranges=parameter_ranges(problem, xi["train"]))
     if amplitude == "unit":
         statistics = replace(statistics, ranges=ranges, unit_ranges=statistics.ranges)
     mean, std = statistics.moments(problem.ndim, fields["train"].device)

@@ -38,6 +38,10 @@ def train(
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="A data set; generated in memory if not given.")
     ] = None,
+    source_model: Annotated[
+        str | None,
+        typer.Option("--from", metavar="MODEL", help="Fine-tune a run, model folder or shipped model on these data."),
+    ] = None,
     stages: Annotated[
         str | None,
         typer.Option("--stages", metavar="A,B", help="Stages: pretrain, align, dynamics, decode, polish, reconstruct."),
@@ -63,6 +67,8 @@ def train(
     pdejepa train DIR takes the data set in DIR, imported or generated; sizes and steps follow from it and are printed.
     Any field of the configuration can be set by a word, for example model.field.depth=4 or
     dynamics.training.optimiser.lr=1e-3; --print-config shows them all. Under torchrun, ranks share every batch.
+    --from MODEL goes on from the weights of a trained model with the same fields, grid and parameters: its encoder and
+    projector stay, and the stages dynamics, decode and polish train the rest further.
     """
     started = time.monotonic()
     from pdejepa.core.device import rank_and_world
@@ -72,6 +78,7 @@ def train(
     from pdejepa.method.pipeline import train as run
     from pdejepa.method.recipes.derived import sizes_in_words
     from pdejepa.method.run_config import RunConfig
+    from pdejepa.method.tuning import tuned_from
 
     options = {
         "data": data,
@@ -87,6 +94,8 @@ def train(
     else:
         options["data"] = source.name
         defaults = recipes.for_data(source, usual)
+    if source_model is not None:
+        defaults = tuned_from(defaults, source_model)
     if seconds is not None:
         defaults = with_seconds(configure(RunConfig, config, (), options, defaults), seconds)
     settings = configure(RunConfig, config, overrides, options, defaults, print_config)
