@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pdejepa.core.config import load_config
 from pdejepa.core.documents import marked_names, write_between
 from pdejepa.core.tables import Table
+from pdejepa.forecast.bands import Bands, Coverage
 
 PREFIX = "table: "  # of the marks
 
@@ -206,6 +208,32 @@ def solver_table(records: list[dict[str, Any]]) -> str:
     return _laid_out(head, rows)
 
 
+def coverage_table(reports: dict[str, dict[str, Any]]) -> str:
+    """One row per model: how often its bands held on test, and on splits of which they promise nothing."""
+    levels = (0.5, 0.9)
+    told = [f"{100 * level:.0f} %" for level in levels]
+    head = ("model", "calibrated on", "test", *(f"{one} promised" for one in told), "holds", "other split")
+    rows = []
+    for name, report in reports.items():
+        bands = load_config(Bands, defaults=report)
+        places = [bands.levels.index(level) for level in levels]
+        for part in (part for part in bands.coverage if part.split == "test"):
+            halves = [part.half(bands.levels[i], i) for i in places]
+            shares = [part.shares[i] for i in places]
+            holds = all(abs(s - p) <= h for s, p, h in zip(shares, levels, halves, strict=True))
+            cells = [f"{100 * s:.1f} % ± {100 * h:.1f} %" for s, h in zip(shares, halves, strict=True)]
+            others = [_unpromised(one, places) for one in bands.coverage if one is not part]
+            known = f"{part.n} cases, {part.n_environments} environments"
+            verdict = ("yes" if holds else "no", "; ".join(others) or "-")
+            rows.append((name, f"{bands.n} cases", known, *cells, *verdict))
+    return _laid_out(head, rows)
+
+
+def _unpromised(part: Coverage, places: Sequence[int]) -> str:
+    shares = " and ".join(f"{100 * part.shares[i]:.0f} %" for i in places)
+    return f"{part.split}, no promise: {shares} of {part.n}"
+
+
 def table(pattern: str) -> str:
     """The table of the file, or of all files, that a mark names."""
     paths = list(dict.fromkeys(path for part in pattern.split() for path in sorted(Path().glob(part))))
@@ -218,6 +246,8 @@ def table(pattern: str) -> str:
         return breakeven_table(reports)
     if "true_frames" in reports[0]:
         return solver_table(reports)
+    if "widths" in reports[0]:
+        return coverage_table({path.parent.name: report for path, report in zip(paths, reports, strict=True)})
     if "errors" in reports[0]:
         return error_table(reports)
     if "verdicts" in reports[0]:

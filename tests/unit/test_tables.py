@@ -81,3 +81,17 @@ def test_solver_records_tell_who_blew_up() -> None:
     *_, first, second = tables.solver_table(rows).splitlines()
     assert first == "| combined | It | 5 % | 1 % | 3 of 12 | - | - | - | 7 | 1.25 |"
     assert second.startswith("| gray_scott | It | 4 % |")
+
+
+def test_coverage_of_bands() -> None:
+    """Promised where they hold within the sampling interval; no promise elsewhere."""
+    test = {"split": "test", "n": 100, "shares": [0.55, 0.8], "errors": [0.0, 0.01], "n_environments": 12}
+    ood = {**test, "split": "ood", "shares": [0.1, 0.3]}
+    report = {"levels": [0.5, 0.9], "widths": [[[0.1]], [[0.2]]], "n": 240, "weights_sha256": "a" * 64}
+    line = tables.coverage_table({"combined": {**report, "coverage": [test, ood]}}).splitlines()[-1]
+    assert line == (
+        "| combined | 240 cases | 100 cases, 12 environments | 55.0 % ± 9.8 % | 80.0 % ± 5.9 % | no "
+        "| ood, no promise: 10 % and 30 % of 100 |"
+    )
+    held = tables.coverage_table({"m": {**report, "coverage": [{**test, "shares": [0.5, 0.9]}]}})
+    assert held.splitlines()[-1].endswith("| yes | - |")

@@ -61,10 +61,14 @@ class Coverage:
     def half(self, level: float, number: int) -> float:
         """Half of the 95 % sampling interval of the share of level number `number`, if the level holds.
 
-        That of n independent cases, or that of the environments if it is wider.
+        That of n independent cases, or that of the environments, few as they are (Student's t), if it is wider.
         """
-        alone = math.sqrt(level * (1 - level) / self.n)
-        return 1.96 * max(alone, self.errors[number] if self.errors else 0.0)
+        from scipy.special import stdtrit
+
+        alone = 1.96 * math.sqrt(level * (1 - level) / self.n)
+        if self.n_environments < 2:
+            return alone
+        return max(alone, float(stdtrit(self.n_environments - 1, 0.975)) * self.errors[number])
 
 
 @dataclass(frozen=True)

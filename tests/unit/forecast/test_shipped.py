@@ -7,13 +7,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import pdejepa
+from pdejepa.app.cli import main
 from pdejepa.core.errors import CheckpointError, ConfigError, ParameterError
 from pdejepa.core.files import sha256_file
 from pdejepa.evaluate import metrics
+from pdejepa.forecast.bands import BANDS_NAME
 from pdejepa.forecast.forecaster import Forecaster
 from pdejepa.forecast.locate import WEIGHTS_NAME, shipped_models
 from tests.unit.scripts import ROOT, load_script
@@ -25,6 +28,7 @@ QUICK = ("combined", "gray_scott")
 N = 3
 TOLERANCE = 0.02  # of an error: data and forecasts are made on another device than where the record was
 MAX_BYTES, MAX_WORDS = 5_000_000, 32_000  # of the weights; of config.json and README.md together
+MAX_BANDS = 50_000  # of bands.json
 
 
 def record(name: str) -> dict:
@@ -41,8 +45,31 @@ def test_there_are_some() -> None:
 def test_shipped_models_are_small(name: str) -> None:
     sizes = {path.name: path.stat().st_size for path in SHIPPED[name].iterdir()}
     assert sizes.pop(WEIGHTS_NAME) <= MAX_BYTES
+    assert sizes.pop(BANDS_NAME) <= MAX_BANDS
     assert set(sizes) == {"README.md", "config.json"}
     assert sum(sizes.values()) <= MAX_WORDS
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_bands_hold_on_test_as_often_as_promised(name: str) -> None:
+    """As counted when they were calibrated, within the 95 % sampling interval of the count."""
+    bands = pdejepa.load(name, device="cpu").bands
+    assert bands is not None
+    assert bands.n >= 100
+    part = next(part for part in bands.coverage if part.split == "test")
+    assert part.n >= 60
+    for number, (level, share) in enumerate(zip(bands.levels, part.shares, strict=True)):
+        if level in (0.5, 0.9):
+            assert abs(share - level) <= part.half(level, number), (level, share)
+
+
+def test_a_forecast_of_a_shipped_model_has_a_band(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forecast", "combined", "--frames", "2", "--out", str(tmp_path / "f.npz")]) == 0
+    assert "Band: in 90 of 100 cases nine tenths of the points of the last frame are within u ± 0.0" in (
+        capsys.readouterr().out
+    )
+    with np.load(tmp_path / "f.npz") as kept:
+        assert kept["half_width_90"].shape == (1, 3, 1)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
