@@ -40,7 +40,13 @@ NAMES = baselines.NAMES  # trained by gradient steps
 EVERYBODY = (*NAMES, *baselines.CLASSICAL)  # those that are fitted at once too
 PLACES = ("combined", "gray_scott")
 CASES = [pytest.param(name, place, id=f"{name}-{place}") for name in NAMES for place in PLACES]
-ALL_CASES = [pytest.param(name, place, id=f"{name}-{place}") for name in EVERYBODY for place in PLACES]
+ON_LINES = ("weak_sindy", "weak_sindy_fine")  # they refuse planes
+ALL_CASES = [
+    pytest.param(name, place, id=f"{name}-{place}")
+    for name in EVERYBODY
+    for place in PLACES
+    if place == PLACES[0] or name not in ON_LINES
+]
 CARDS = {name: baselines.get(name).card for name in EVERYBODY}
 FORECASTERS = [case for case in ALL_CASES if CARDS[str(case.values[0])].is_forecaster]
 DETERMINED = [case for case in FORECASTERS if not CARDS[str(case.values[0])].is_stochastic]

@@ -49,6 +49,8 @@ CLASSICAL = {
     "opinf_stable_fine": "opinf:FineStableOperatorInference",
     "pca_ridge": "pca_regression:PcaRidge",
     "pca_gp": "pca_regression:PcaProcess",
+    "weak_sindy": "weak_sindy:WeakSindy",
+    "weak_sindy_fine": "weak_sindy:FineWeakSindy",
     "coarse_solver": "coarse_solver:CoarseSolver",
 }
 
