@@ -66,6 +66,8 @@ def _panel(panel: Axes, title: str, own: Sequence[Dots], noises: Sequence[float]
         label = f"{100 * noise:g} % noise"
         panel.plot([], [], "o", color=COLOURS[number % len(COLOURS)], markersize=3.5, label=label)
     panel.set_yscale("log")
+    low, high = np.log10(panel.get_ylim())
+    panel.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))  # whole decades, so that there are numbers to read
     panel.set_xticks(range(len(frames)), frames)
     panel.set_xlim(-0.6, len(frames) - 0.4)
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -170,6 +170,17 @@ def write_bands(bands: Bands, folder: Path) -> None:
     write_json(folder / BANDS_NAME, to_dict(bands))
 
 
+def remove_others(folder: Path, weights_sha256: str) -> None:
+    """Remove the bands of weights that are no longer in a model folder."""
+    path = folder / BANDS_NAME
+    try:
+        is_own = dict(read_json(path)).get("weights_sha256") == weights_sha256
+    except (ValueError, TypeError):
+        is_own = False
+    if not is_own:
+        path.unlink(missing_ok=True)
+
+
 def read_bands(folder: Path, weights_sha256: str) -> Bands | None:
     """The bands of a model folder, or None if there are none; those of other weights are refused."""
     path = folder / BANDS_NAME

@@ -21,6 +21,7 @@ from torch import Tensor
 from pdejepa.core.errors import CheckpointError
 from pdejepa.core.files import sha256_file, write_json
 from pdejepa.core.weights import check_match, first_not_finite, read_weights, restore, write_weights
+from pdejepa.forecast.bands import remove_others
 from pdejepa.forecast.header import CONFIG_NAME, describe, parse, read
 from pdejepa.forecast.locate import WEIGHTS_NAME, find_model
 from pdejepa.models.surrogate import Surrogate
@@ -45,6 +46,7 @@ def write_model(
     path = root / WEIGHTS_NAME
     write_weights(path, tensors)
     plain |= {"weights_sha256": sha256_file(path), "weights_bytes": path.stat().st_size}
+    remove_others(root, plain["weights_sha256"])
     write_json(root / CONFIG_NAME, plain)
     return plain
 

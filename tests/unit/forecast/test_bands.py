@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,19 @@ def test_write_and_read(calibrated: Bands, tmp_path: Path) -> None:
             read_bands(tmp_path, SHA)
     (tmp_path / "bands.json").unlink()
     assert read_bands(tmp_path, SHA) is None
+
+
+def test_new_weights_take_the_bands_of_others_away(calibrated: Bands, tmp_path: Path) -> None:
+    folder = tiny.saved("heat", tmp_path / "m")
+    digest = load(folder, "cpu").details["weights_sha256"]
+    write_bands(replace(calibrated, weights_sha256=digest), folder)
+    tiny.saved("heat", folder)
+    assert load(folder, "cpu").bands is not None  # the same weights again
+    tiny.saved("heat", folder, seed=1)
+    assert load(folder, "cpu").bands is None
+    (folder / "bands.json").write_text("{")
+    tiny.saved("heat", folder)
+    assert not (folder / "bands.json").exists()
 
 
 def test_too_few_or_unstable_cases_are_refused(heat: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:

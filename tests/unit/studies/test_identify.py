@@ -28,7 +28,7 @@ from pdejepa.studies.identify.identification import (
     with_noise,
     write,
 )
-from pdejepa.studies.identify.identification_tables import markdown, table
+from pdejepa.studies.identify.identification_tables import _percent, markdown, table
 from pdejepa.studies.identify.true_solver import SolverTask, can_start, fitted
 from tests.unit.forecast import tiny
 
@@ -59,6 +59,7 @@ def test_errors_and_shares_are_counted() -> None:
     assert inside[:5] == ["advection", "speed", "test", "1", "2"]
     assert inside[5:] == ["1.2 (2.5)", "0.13", "1 of 2", "2 of 2", "1 of 2", "0 of 2", "2"]
     assert outside[2:6] == ["ood", "all", "1", "0 (0)"]
+    assert [_percent(x) for x in (0.0, 1e-6, 0.00034, 0.099, 1.3)] == ["0", "< 0.001", "0.034", "9.9", "130"]
     assert "Measured on some processor." in markdown([record])
 
 

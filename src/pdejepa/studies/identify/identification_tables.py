@@ -74,8 +74,14 @@ def _seconds(cases: Sequence[Case]) -> str:
 
 
 def _median(values: Sequence[float]) -> str:
-    return f"{100 * statistics.median(values):.2g}" if values else "-"
+    return _percent(statistics.median(values)) if values else "-"
 
 
 def _median_and_worst(values: Sequence[float]) -> str:
-    return f"{_median(values)} ({100 * max(values):.2g})" if values else "-"
+    return f"{_median(values)} ({_percent(max(values))})" if values else "-"
+
+
+def _percent(share: float) -> str:
+    """Two digits, never with an exponent."""
+    value = 100 * share
+    return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.2g}" if value >= 1e-3 else "< 0.001"
