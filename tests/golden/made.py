@@ -112,7 +112,7 @@ def solvers(name: str, folder: Path, place: str = "combined") -> Record:
 # ---- forecasts ---------------------------------------------------------------------------------------------------
 ERRORS = ("rel_l2", "rel_l2_joint", "median", "last_frame", "per_frame", "repeat_first", "n_unstable", "trajectories")
 PLACES = ("combined", "gray_scott")
-MODELS = ("advection", "burgers", "combined", "gray_scott", "heat", "wave_b")
+MODELS = ("advection", "burgers", "combined", "gray_scott", "heat", "wave_2d", "wave_b")
 
 
 def forecasts(name: str) -> Record:

@@ -59,7 +59,7 @@ class Row:
             one.variant if one.variant != "physics" else "",
             _observed(one.observed_frames) if self.system.structure.time_order == 2 else "",
             f"on {one.source}" if one.source else "",
-            " and ".join(f"{name} {value}" for name, value in one.switches.items()),
+            " and ".join(f"{name} {_short(value)}" for name, value in one.switches.items()),
         ]
         return ", ".join(part for part in parts if part)
 
@@ -269,6 +269,10 @@ def _pooled(record: Evaluation, splits: Sequence[str]) -> float | None:
 def _spread(values: Iterable[float | None]) -> Spread | None:
     known = [value for value in values if value is not None]
     return Spread(sum(known) / len(known), min(known), max(known), len(known)) if known else None
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _observed(n: int) -> str:

@@ -231,7 +231,8 @@ class Forecaster:
         if statistics.unit_ranges:
             more = stronger(self.problem.named(unit), statistics.unit_ranges, found.parameters)
             found = replace(found, parameters=(*found.parameters, *more))
-        return replace(found, unlike=unlike(u / size, again / size, statistics.rms))
+        size = size * statistics.channel_rms(self.problem.ndim, u.device)
+        return replace(found, unlike=unlike(u / size, again / size))
 
     def _checked_frames(self, n_frames: int | None, n_observed: int) -> int:
         n, most = as_count(self.n_frames - n_observed if n_frames is None else n_frames), MAX_LENGTHS * self.n_frames

@@ -139,10 +139,13 @@ def stronger(
     return tuple(parameter for parameter in found if parameter.side == "above")
 
 
-def unlike(frames: Tensor, again: Tensor, rms: float) -> str:
-    """A sentence if frames (B,H,C,*grid) are not what the model sees, `again`; rms: that of the training data."""
+def unlike(frames: Tensor, again: Tensor) -> str:
+    """A sentence if frames (B,H,C,*grid) are not what the model sees, `again`; both with channels of rms 1 in training.
+
+    So a channel that is zero for now, as the velocity of waves at rest, counts by its usual size.
+    """
     n = frames[0].numel()
-    size = frames.double().flatten(1).norm(dim=1).clamp(min=SMALL * rms * n**0.5)
+    size = frames.double().flatten(1).norm(dim=1).clamp(min=SMALL * n**0.5)
     errors = (again.double() - frames).flatten(1).norm(dim=1) / size  # (B,)
     bad = ~(errors <= UNLIKE)
     if not bool(bad.any()):

@@ -10,7 +10,6 @@ Letters: B rows, P parameters, M terms, N tokens, C channels, p patch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -48,11 +47,11 @@ class Statistics:
     velocity_scale: float = 1.0
     unit_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    @property
-    def rms(self) -> float:
-        """The rms of the train split, over all channels."""
-        squares = [mean**2 + std**2 for mean, std in zip(self.mean, self.std, strict=True)]
-        return math.sqrt(sum(squares) / len(squares))
+    def channel_rms(self, ndim: int, device: torch.device) -> Tensor:
+        """The rms of each channel of the train split, (C,1..); 1 for a channel that is zero."""
+        mean, std = self.moments(ndim, device)
+        rms = torch.hypot(mean, std)
+        return torch.where(rms > 0, rms, 1.0)
 
     def moments(self, ndim: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the channels as tensors (C,1..) that broadcast over *grid."""

@@ -273,7 +273,8 @@ def test_frames_that_the_model_does_not_see_are_told(heat: Forecaster) -> None:
     assert not result.support.is_inside
     (sentence,) = result.support.sentences
     assert "frames of 3 of 3 rows as they are: encoded and decoded again they are off by " in sentence
-    seen = unlike(result.fields[:, :1], result.reconstruction, heat.surrogate.statistics.rms)
+    rms = heat.surrogate.statistics.channel_rms(1, result.fields.device)
+    seen = unlike(result.fields[:, :1] / rms, result.reconstruction / rms)
     assert result.support.unlike == seen
 
 

@@ -151,14 +151,21 @@ def test_printing_it_says_it() -> None:
 
 def test_frames_are_judged_by_what_the_model_makes_of_them() -> None:
     u = torch.ones(3, 2, 1, 8)
-    assert unlike(u, 1.09 * u, 1.0) == ""
+    assert unlike(u, 1.09 * u) == ""
     again = torch.stack((u[0], 1.3 * u[1], 0.8 * u[2]))
-    assert unlike(again, u, 1.0).startswith("The model does not see the observed frames of 2 of 3 rows as they are")
-    assert "off by 20%" in unlike(u[:1], 0.8 * u[:1], 1.0)
-    assert "frames as they are" in unlike(u[:1], torch.full_like(u[:1], torch.nan), 1.0)  # of one row
+    assert unlike(again, u).startswith("The model does not see the observed frames of 2 of 3 rows as they are")
+    assert "off by 20%" in unlike(u[:1], 0.8 * u[:1])
+    assert "frames as they are" in unlike(u[:1], torch.full_like(u[:1], torch.nan))  # of one row
     nothing = torch.zeros(1, 1, 1, 8)  # compared with a hundredth of the training data
-    assert unlike(nothing, nothing + 9e-4, 1.0) == ""
-    assert unlike(nothing, nothing + 2e-3, 1.0) != ""
+    assert unlike(nothing, nothing + 9e-4) == ""
+    assert unlike(nothing, nothing + 2e-3) != ""
+
+
+def test_a_channel_that_is_zero_for_now_counts_by_its_usual_size() -> None:
+    """Waves at rest: u of rms 1 and u_t = 0, both in units of their training data."""
+    rest = torch.stack((torch.ones(1, 1, 8), torch.zeros(1, 1, 8)), 2)  # (1,1,C=2,8)
+    assert unlike(rest, rest + 0.05) == ""
+    assert "off by 28" in unlike(rest, rest + 0.2)  # sqrt(2) 0.2
 
 
 def test_frames_make_a_request_one_outside() -> None:
