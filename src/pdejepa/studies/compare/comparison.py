@@ -7,7 +7,8 @@
 
 Every competitor, the method of this package too, gets the same three short trials for its learning rate (a third of
 the recipe's, as it is, three times as much) and nothing else is tuned.  The best score on valid wins; for solvers that
-fit codes, which are known on train only, the best on train.  A longer budget with trials of the same length takes over
+fit codes, which are known on train only, the best on train (`studies.compare.trials`: short budgets that count all
+have none).  A longer budget with trials of the same length takes over
 those of a record in the same folder.
 
 By the recipe laptop on a CPU a budget in seconds is what a user waits for: set-up, trials and training together, kept
@@ -55,7 +56,7 @@ from pdejepa.studies.compare.comparison_records import SolverRecord, budget_key,
 from pdejepa.studies.compare.competitors import Entry, longest_history
 from pdejepa.studies.compare.judgement import is_blind, judge, speed, true_frames
 from pdejepa.studies.compare.training_curve import curve
-from pdejepa.studies.compare.trials import clear, keep_trials, trial, trial_budget, trials_of
+from pdejepa.studies.compare.trials import clear, has_trials, keep_trials, trial, trial_budget, trials_of
 from pdejepa.studies.compare.turns import Comparison, Turn, forecasters, records_before
 from pdejepa.studies.compare.unknown_parameters import blind_error
 from pdejepa.systems import build_system
@@ -185,7 +186,8 @@ def _tried(turn: Turn, path: Path, number: str, say: Callable[[str], object]) ->
     long = f"{trial_budget(plan.budget).words(3)} for each of three learning rates, then {plan.budget.words()}"
     counted = "; operations are counted first" if plan.budget.unit == "flops" else ""  # on a CPU it may take a while
     if plan.counts_all:
-        long = f"{plan.budget.words()} for set-up, three trials and training together"
+        tried = "set-up, three trials and training together"
+        long = f"{plan.budget.words()} for {tried if has_trials(plan) else 'set-up and training, too short for trials'}"
     what = "fitted at once, whatever the budget" if card_of(turn.solver).is_closed_form else f"{long}{counted}"
     say(f"{title} ({number}), seed {turn.seed}: {what}")
     try:
@@ -281,22 +283,30 @@ def _trained(turn: Turn) -> tuple[Entry, dict[str, Any], float, list[dict[str, A
         entry = turn.entry()
         report = entry.fit(turn.pool, turn.plan.budget, turn.folder, 1.0, keep="memory")
         return entry, report, 1.0, [], timing.clock() - begun
+    if not has_trials(turn.plan):
+        entry = turn.entry()
+        return entry, _fit(turn, entry, 1.0, begun), 1.0, [], timing.clock() - begun
     trials = trials_of(turn)
     begun = timing.clock() - _trial_seconds(trials)  # some may be of an earlier process
     while good := [one for one in trials if one["score"] is not None]:
         keep_trials(turn, trials)
         best = min(good, key=lambda one: one["score"])
-        limit = _limit(turn, begun)
         entry = turn.entry()
-        clear(turn.plan.device)
-        shutil.rmtree(turn.folder, ignore_errors=True)
         try:
-            report = entry.fit(turn.pool, turn.plan.budget, turn.folder, best["factor"], keep="memory", limit=limit)
+            report = _fit(turn, entry, best["factor"], begun)
         except NumericalError:
             best["score"] = None
             continue
         return entry, report, best["factor"], trials, timing.clock() - begun
     raise ConfigError(f"{turn.solver} diverged with all three learning rates, so it is left out.")
+
+
+def _fit(turn: Turn, entry: Entry, factor: float, begun: float) -> dict[str, Any]:
+    """The report of a training that begins anew."""
+    limit = _limit(turn, begun)
+    clear(turn.plan.device)
+    shutil.rmtree(turn.folder, ignore_errors=True)
+    return entry.fit(turn.pool, turn.plan.budget, turn.folder, factor, keep="memory", limit=limit)
 
 
 def _trial_seconds(trials: Sequence[dict[str, Any]]) -> float:

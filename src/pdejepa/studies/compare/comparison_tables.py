@@ -57,9 +57,9 @@ LEGEND = (
     "test, ood: relative L2 of all later frames from one true frame. tail: the solver is given as many true frames as "
     "the table says, and the frames that no solver is ever given are counted. told: what it learns of the equation. "
     "adaptation: time to fit a code to a trajectory before a forecast, outside the budget. learning rate: times that "
-    "of its recipe, as three short trials chose it. Sizes and schedule of PDE-JEPA were developed on these systems; "
-    "the others have their published ones. unit amplitude: all fields were rescaled to rms 1, and parameters with "
-    "them, by the symmetry of the equation."
+    "of its recipe, as three short trials chose it where there was time for them. Sizes and schedule of PDE-JEPA were "
+    "developed on these systems; the others have their published ones. unit amplitude: all fields were rescaled to "
+    "rms 1, and parameters with them, by the symmetry of the equation."
 )
 LEDGER = ("solver", "paper, test", "here", "paper, ood", "here", "why it may differ")
 TOLERANCE = 0.1  # of the seconds of a budget

@@ -1,5 +1,8 @@
 """Which learning rate a competitor trains with: three short trials, done once, decide.
 
+Where the budget counts trials and is short, all of a trial's seconds would go into set-up: then nobody gets trials, and
+everybody trains with the rate of the recipe.
+
     runs/combined-fno-fast-paper-180s-s0.trials       {data_hash, device, trials: [{factor, score}, ...]}
 
 A score of None: it diverged with that rate.  Where the budget counts trials, each tells its seconds.
@@ -18,7 +21,7 @@ from pdejepa.core.device import device_name, forget_memory, free_memory
 from pdejepa.core.errors import NumericalError
 from pdejepa.core.files import read_json, write_json
 from pdejepa.evaluate.record import to_plain
-from pdejepa.studies.compare.turns import Turn, records_before
+from pdejepa.studies.compare.turns import Comparison, Turn, records_before
 from pdejepa.training import timing
 from pdejepa.training.budget import TotalBudget
 from pdejepa.training.timing import Limit
@@ -26,6 +29,13 @@ from pdejepa.training.timing import Limit
 FACTORS = (1 / 3, 1.0, 3.0)
 TRIAL_SECONDS = 20.0
 TRIAL_SHARE = 1 / 9  # of other budgets: then the trials together take a third of them
+LEAST_SECONDS = 15.0  # of a trial that counts set-up
+
+
+def has_trials(plan: Comparison) -> bool:
+    """Whether trials are long enough to tell rates apart."""
+    budget = trial_budget(plan.budget)
+    return not plan.counts_all or budget.unit != "seconds" or budget.amount >= LEAST_SECONDS
 
 
 def trials_of(turn: Turn) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from pdejepa.forecast.forecaster import CARD
 from pdejepa.forecast.interface import Forecast
 from pdejepa.method import recipes
 from pdejepa.method.run_config import RunConfig
-from pdejepa.studies.compare import comparison, competitors, judgement
+from pdejepa.studies.compare import comparison, competitors, judgement, trials
 from pdejepa.studies.compare.cards import card_of, names
 from pdejepa.studies.compare.comparison import compare
 from pdejepa.studies.compare.comparison_records import SolverRecord, read_records
@@ -353,6 +353,7 @@ def test_a_budget_on_a_laptop_counts_everything(tmp_path: Path, monkeypatch: pyt
     small, said = systems.get("advection", n_points=32), list[str]()
     monkeypatch.setattr(comparison, "build_system", lambda *_: small)
     monkeypatch.setattr(timing, "LONGEST_STEP", 1.0)  # on a busy machine too
+    monkeypatch.setattr(trials, "LEAST_SECONDS", 1.0)
     solvers, budget = ("fno", "fno@fast", "pdejepa"), TotalBudget("seconds", 30.0)
     plan = Comparison("advection", solvers, budget, tmp_path, size="tiny", recipe="laptop")
     records = {record.competitor: record for record in compare(plan, said.append)}
@@ -456,7 +457,11 @@ def test_the_tail_begins_where_nobody_is_given_frames(system: str, recipe: str, 
         if card_of(name).is_forecaster and name != CARD.name:
             with torch.device("meta"):
                 kind = baselines.get(name)
-                solver = kind(kind.recipe(recipe, task).model, task)
+                try:
+                    solver = kind(kind.recipe(recipe, task).model, task)
+                except ConfigError:  # it forecasts lines only
+                    assert task.ndim == 2
+                    continue
             assert solver.card.history <= n
             assert max(solver.card.history, min(solver.card.looks_at, n)) <= n
 

@@ -158,3 +158,13 @@ def test_other_failures_are_no_matter_of_the_learning_rate(turn: Turn, monkeypat
     with pytest.raises(Interrupted):
         comparison._trained(turn)
     assert not list(turn.plan.out.iterdir())  # nothing was decided
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seconds", "expected"), [("laptop", 60.0, False), ("laptop", 600.0, True), ("fast", 60.0, True)]
+)
+def test_short_budgets_that_count_all_have_no_trials(
+    recipe: str, seconds: float, expected: bool, tmp_path: Path
+) -> None:
+    plan = Comparison("advection", ("fno",), TotalBudget("seconds", seconds), tmp_path, recipe=recipe)
+    assert trials.has_trials(plan) == expected
