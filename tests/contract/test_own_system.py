@@ -227,7 +227,7 @@ def test_patches_follow_from_the_grid(grid: tuple[int, ...], n_tokens: int, patc
     assert patch_of(problem(*grid), n_tokens) == patch
 
 
-@pytest.mark.parametrize("recipe", ["tiny", "laptop", "fast"])
+@pytest.mark.parametrize("recipe", ["tiny", "laptop", "long", "fast"])
 @pytest.mark.parametrize("grid", [(32,), (100,), (128,), (256,), (33,), (32, 32), (64, 48), (128, 128)])
 def test_derived_recipes_can_be_built(grid: tuple[int, ...], recipe: str) -> None:
     mine = problem(*grid)
@@ -240,5 +240,5 @@ def test_derived_recipes_can_be_built(grid: tuple[int, ...], recipe: str) -> Non
 
 
 def test_there_is_no_paper_recipe_for_what_was_not_published() -> None:
-    with pytest.raises(ConfigError, match=r"nothing is published\. Use fast, laptop or tiny"):
+    with pytest.raises(ConfigError, match=r"nothing is published\. Use fast, laptop, long or tiny"):
         recipes.derived.get(problem(64), "paper")

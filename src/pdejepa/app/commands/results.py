@@ -17,7 +17,7 @@ from pdejepa.core.errors import DataError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from pdejepa.evaluate.evaluations import Found
 
-USUAL_FOLDER, USUAL_RECIPE = "results", "fast,laptop"
+USUAL_FOLDER, USUAL_RECIPE = "results", "fast,laptop,long"
 MARK, SHORT = "results", "results in short"
 N_NAMED = 3  # files left out for the same reason
 

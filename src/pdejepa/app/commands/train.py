@@ -31,8 +31,8 @@ def train(
         str | None,
         typer.Option(
             "--recipe",
-            help="tiny (a first look), laptop (half an hour on two cores), fast (minutes on a GPU) or paper. "
-            "Default: that of the run if it exists, else fast with a CUDA device and laptop without.",
+            help="tiny (a first look), laptop (half an hour on two cores), long (an hour or two there), fast (minutes "
+            "on a GPU) or paper. Default: that of the run if it exists, else fast with a CUDA device, laptop without.",
         ),
     ] = None,
     data: Annotated[
@@ -115,11 +115,12 @@ def _usual_recipe(out: str | None, device: str | None) -> str:
     from pathlib import Path
 
     from pdejepa.core.device import pick_device
+    from pdejepa.method.recipes import RECIPES
     from pdejepa.method.run_settings import read_json
 
     if out is not None and (Path(out) / "config.json").exists():
         known = read_json(Path(out) / "config.json").get("train", {})
-        if isinstance(known, dict) and known.get("recipe") in ("tiny", "laptop", "fast", "paper"):
+        if isinstance(known, dict) and known.get("recipe") in RECIPES:
             return str(known["recipe"])
     return "fast" if pick_device(device or "auto").type == "cuda" else "laptop"
 
@@ -156,11 +157,11 @@ def _tell_cost(settings: RunConfig, source: Stored | None, out: str, is_sure: bo
     from pdejepa.method.estimate import estimate, refusal
 
     is_begun = any((Path(out) / name).is_dir() for name in settings.stages)
-    is_long = settings.recipe in ("laptop", "fast", "paper")
+    is_long = settings.recipe != "tiny"
     if is_begun or not is_long or pick_device(settings.device).type == "cuda" or rank_and_world()[1] > 1:
         return
     found = estimate(settings, source)
-    refused = "" if is_sure or settings.recipe == "laptop" else refusal(settings, found)
+    refused = "" if is_sure or settings.recipe in ("laptop", "long") else refusal(settings, found)
     if refused:
         raise UsageError(refused)
     typer.echo(found.sentence)

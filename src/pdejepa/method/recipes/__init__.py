@@ -22,8 +22,10 @@ MAKE: dict[str, Callable[[str, Any], RunConfig]] = {
     "paper": columns.paper,
     "fast": columns.fast,
     "laptop": columns.laptop,
+    "long": columns.long,
     "tiny": columns.tiny,
 }
+NUMBERS = {"long": "LAPTOP"}  # whose numbers a recipe without its own takes
 RECIPES = tuple(MAKE)
 
 
@@ -33,7 +35,7 @@ def get(system: str, recipe: str) -> RunConfig:
     if system not in NAMES:
         return derived.get(systems.get(system).problem, recipe)
     numbers = importlib.import_module(f"pdejepa.method.recipes.{system}")
-    return MAKE[recipe](system, getattr(numbers, recipe.upper()))
+    return MAKE[recipe](system, getattr(numbers, NUMBERS.get(recipe, recipe.upper())))
 
 
 def for_data(source: Trajectories, recipe: str) -> RunConfig:

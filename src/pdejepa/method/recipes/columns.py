@@ -3,6 +3,7 @@
 paper   the published sizes, losses and schedules
 fast    ours: the same stages and equations, sized and tuned for minutes on one GPU
 laptop  ours: half an hour on two CPU cores for small systems, three hours at most for large ones
+long    ours: laptop with broad states, twice the data and up to three times the steps, for an hour or two
 tiny    for tests and a first look: all stages in a minute or two on two CPU cores
 """
 
@@ -322,6 +323,7 @@ class LaptopColumn:
     unroll: int = 2
     encoder_depth: int = 3
     n_train: int = 0  # 0: as many as the size laptop has
+    n_long: int = 6000  # the same of the recipe long
     mix: float = 0.0
     rolled: float = 1 / 3
     integrator: str = "euler"
@@ -342,7 +344,7 @@ LAPTOP_SHARES = {"pretrain": 0.04, "align": 0.01, "dynamics": 0.3, "decode": 0.1
 
 # Squares of 32 x 32 points in 64 patches, and of 64 x 64 points in 256, simulated on grids a GPU would not need.
 PLANE = LaptopColumn(patch=4, widths=(96, 64, 48), scales=(2, 2))
-LARGE_PLANE = replace(PLANE, steps=(60, 4, 1500, 1500, 900), batch_5=4)
+LARGE_PLANE = replace(PLANE, steps=(60, 4, 1500, 1500, 900), batch_5=4, n_long=2000)
 
 
 def laptop(system: str, column: LaptopColumn) -> RunConfig:
@@ -391,6 +393,14 @@ def laptop(system: str, column: LaptopColumn) -> RunConfig:
         ),
         reconstruct=decoding,
     )
+
+
+def long(system: str, column: LaptopColumn) -> RunConfig:
+    """The recipe laptop with a third of broad states among twice the data, for longer: rollouts still gain by then."""
+    pretrain, align, dynamics, decode, polish = column.steps
+    steps = (pretrain, align, 2 * dynamics, decode, 3 * polish)
+    longer = replace(column, steps=steps, n_train=column.n_long, mix=THIRD)
+    return replace(laptop(system, longer), recipe="long")
 
 
 def _laptop_model(column: LaptopColumn) -> ModelConfig:

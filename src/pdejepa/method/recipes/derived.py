@@ -1,7 +1,7 @@
 """Recipes of systems that have none of their own: patches and widths follow from the grid and its dimension.
 
-A frame becomes about 16 tokens in `tiny`, 32 (lines) or 64 (planes) in `laptop` and 64 in `fast`; 256 in the latter two
-for large planes.  There is no recipe `paper`: nothing is published.
+A frame becomes about 16 tokens in `tiny`, 32 (lines) or 64 (planes) in `laptop` and `long`, and 64 in `fast`; large
+planes become 256, but in `tiny`.  There is no recipe `paper`: nothing is published.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from pdejepa.systems.problem import Problem
 if TYPE_CHECKING:
     from pdejepa.data.source import Trajectories
 
-LARGE_PLANE = {"fast": 128 * 128, "laptop": 64 * 64}  # points of a frame from which on it becomes 256 tokens
+# Points of a frame from which on it becomes 256 tokens.
+LARGE_PLANE = {"fast": 128 * 128, "laptop": 64 * 64, "long": 64 * 64}
 MANY_TOKENS = 512
 FEW = 40  # trajectories
 TINY_WIDTHS, FAST_WIDTHS = (64, 48, 32, 32, 16, 16), (96, 64, 48, 32, 32, 16)
 
 
 def get(problem: Problem, recipe: str) -> RunConfig:
-    """The configuration of `tiny`, `laptop` or `fast` for a problem."""
+    """The configuration of `tiny`, `laptop`, `long` or `fast` for a problem; without broad states, which it lacks."""
     history = 2 if problem.structure.time_order == 2 else 1
     is_line = problem.ndim == 1
     if recipe == "paper":
         raise ConfigError(
-            f"There is no recipe paper for {problem.name}: nothing is published. Use fast, laptop or tiny."
+            f"There is no recipe paper for {problem.name}: nothing is published. Use fast, laptop, long or tiny."
         )
     if recipe == "tiny":
         patch = patch_of(problem, 16)
@@ -40,12 +41,13 @@ def get(problem: Problem, recipe: str) -> RunConfig:
         column = TinyColumn(patch=patch, scales=scales, widths=widths, counts=counts, history=history)
         return columns.tiny(problem.name, column)
     is_large = math.prod(problem.grid) >= LARGE_PLANE[recipe] and not is_line
-    if recipe == "laptop":
+    if recipe in ("laptop", "long"):
         patch = patch_of(problem, 32 if is_line else 256 if is_large else 64)
         laptop = columns.LARGE_PLANE if is_large else LaptopColumn() if is_line else columns.PLANE
         scales, widths = _decoder(patch, FAST_WIDTHS)
         laptop = replace(laptop, patch=patch, scales=scales, widths=widths, history=history)
-        return columns.laptop(problem.name, laptop)
+        make = columns.laptop if recipe == "laptop" else columns.long
+        return replace(make(problem.name, laptop), mix=0.0)
     patch = patch_of(problem, 256 if is_large else 64)
     base = LARGE if is_large else FastColumn()
     scales, widths = _decoder(patch, FAST_WIDTHS)
