@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,10 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def start(out: Path, number: int = 0, what: str = "HOLD") -> subprocess.Popen[str]:
+def start(out: Path, number: int = 0, what: str = "HOLD", words: Sequence[str] = ()) -> subprocess.Popen[str]:
     """`pdejepa generate` in another process. In the middle of writing its shard `number` (from 1; 0: never) it gets
     the signal `what`, or, with HOLD, prints a line and waits for one: no test depends on how fast a machine is."""
-    words = ["generate", "combined", "--out", str(out), "--device", "cpu", *WORDS]
+    words = ["generate", "combined", "--out", str(out), "--device", "cpu", *WORDS, *words]
     return subprocess.Popen(
         [sys.executable, "-c", DISTURBED, str(number), what, *words],
         stdin=subprocess.PIPE,

@@ -34,6 +34,10 @@ def generate(
         str | None,
         typer.Option("--shard", metavar="I/N", help="Only slice I of N of the work, I from 0; for job arrays."),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="Workers of this dask scheduler do it: tcp://HOST:PORT."),
+    ] = None,
     raw_frames: Annotated[
         bool | None, typer.Option("--raw-frames", help="Keep all frames of the solver.", show_default=False)
     ] = None,
@@ -60,6 +64,7 @@ def generate(
         "device": device,
         "seed": seed,
         "shard": shard,
+        "scheduler": scheduler,
         "raw_frames": raw_frames,
         "wait": None if no_wait is None else not no_wait,
     }

@@ -13,8 +13,8 @@
 
 The same command continues whatever is there: shards that are finished and have the right hash are kept,
 everything else is made.  A shard depends on nothing but the plan and the computing stack, so it does not matter
-who makes it when: killed and resumed, sliced with `--shard i/n`, shared by torchrun ranks, or in one go, the
-manifest is the same.
+who makes it when: killed and resumed, sliced with `--shard i/n`, shared by torchrun ranks or by the workers of a
+cluster, or in one go, the manifest is the same.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Any
 
 from pdejepa.core.device import pick_device, rank_and_world
-from pdejepa.core.errors import DataError, Interrupted
+from pdejepa.core.errors import ConfigError, DataError, Interrupted
 from pdejepa.core.files import check_free_space, lock, remove_leftovers, write_text
 from pdejepa.core.progress import Progress, progress
 from pdejepa.core.text import human_bytes
 from pdejepa.data.generate.finish import CONFIG, Finisher, read_manifest
-from pdejepa.data.generate.journal import Journal, PieceRecord, describe_maker
+from pdejepa.data.generate.journal import Journal
 from pdejepa.data.generate.layout import GenerateConfig, Piece, Plan, parse_slice
+from pdejepa.data.generate.shard_task import jobs, make_on_worker, make_shard
 from pdejepa.data.well.validate import find_splits
-from pdejepa.data.well.writer import write_shard
 
 __all__ = ["GenerateConfig", "GenerateReport", "generate"]
 
@@ -85,7 +85,7 @@ class _Run:
     def __init__(self, plan: Plan, root: Path, say: Say) -> None:
         self.plan, self.root, self.say = plan, root, say
         self.journal = Journal(root)
-        self.device = pick_device(plan.config.device)
+        self.device = None if plan.config.scheduler else pick_device(plan.config.device)  # None: a worker's own
         self.number, self.of = _own_slice(plan.config)
         self.pieces = plan.slice(self.number, self.of)
         self.n_generated = 0
@@ -122,10 +122,12 @@ class _Run:
         """Settle whose folder this is, and clear away what killed writers left behind."""
         with lock(self.journal.folder, say=self.say):
             self._settle_config()
-            folders = [self.root, self.journal.folder, *((self.root / "data").glob("*"))]
-            for folder in folders:
-                remove_leftovers(folder, alone=is_alone)
+            self._remove_leftovers(is_alone)
         self._refuse_strangers()
+
+    def _remove_leftovers(self, is_alone: bool) -> None:
+        for folder in (self.root, self.journal.folder, *(self.root / "data").glob("*")):
+            remove_leftovers(folder, alone=is_alone)
 
     def _refuse_strangers(self) -> None:
         """Loaders read every file of a split folder, so a stray one would slip into the data unnoticed."""
@@ -186,25 +188,25 @@ class _Run:
         name = self.plan.system.name
         label = name if self.of == 1 else f"{name} {self.number}/{self.of}"
         with progress(sum(piece.n for piece in needed), label) as bar:
+            if self.device is None:
+                self._make_on_cluster(needed, bar)
+                return
             for piece in needed:
-                self._make_one(piece, bar)
+                self._count(piece, make_shard(self.plan, piece, self.root, self.device, bar.advance), bar)
 
-    def _make_one(self, piece: Piece, bar: Progress) -> None:
-        path = self.root / piece.path
-        before = self.journal.read(piece)
-        known = before.entry if before else read_manifest(self.root).files.get(piece.path)
-        begun = time.monotonic()
-        write_shard(self.plan, piece, path, self.device, bar.advance)
-        record = PieceRecord.of_file(path, piece, describe_maker(self.device, time.monotonic() - begun))
-        self.journal.write(piece, record)
+    def _make_on_cluster(self, needed: list[Piece], bar: Progress) -> None:
+        from pdejepa.core.cluster import connected
+
+        with connected(self.plan.config.scheduler, self.root, bar.note) as cluster:
+            for number, news in cluster.results(make_on_worker, jobs(self.plan, needed)):
+                bar.advance(needed[number].n)
+                self._count(needed[number], news, bar)
+        self._remove_leftovers(True)  # of workers that were lost
+
+    def _count(self, piece: Piece, news: list[str], bar: Progress) -> None:
         self.n_generated += piece.n
-        if record.redrawn:
-            bar.note(f"{len(record.redrawn)} of {piece.n} solves of {piece.label} failed and were drawn again.")
-        if known is not None and known != record.entry:
-            bar.note(
-                f"Shard {piece.label} has other bytes than the lost one: it was made on another device "
-                "or with another version of pdejepa or its libraries."
-            )
+        for line in news:
+            bar.note(line)
 
     # ---- the end -----------------------------------------------------------------------------------------
     def _report(self, seconds: float, n_unfinished: int) -> GenerateReport:
@@ -229,6 +231,8 @@ class _Run:
 def _own_slice(config: GenerateConfig) -> tuple[int, int]:
     """Slice of the work: `shard`, divided further among the ranks of torchrun if there are any."""
     (number, of), (rank, world) = parse_slice(config.shard), rank_and_world()
+    if config.scheduler and world > 1:
+        raise ConfigError("A scheduler shares the work out by itself. Start one process, without torchrun.")
     return number * world + rank, of * world
 
 

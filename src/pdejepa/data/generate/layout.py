@@ -26,7 +26,7 @@ from pdejepa.systems.structure import Split
 MAX_FILE_BYTES = 2_000_000_000
 MAX_SEED = 2**63 - 1
 # Where it runs and how the work is shared changes nothing in the result.
-NOT_STORED = ("out", "device", "shard", "wait")
+NOT_STORED = ("out", "device", "shard", "wait", "scheduler")
 
 Switch = bool | int | float | str
 
@@ -37,6 +37,7 @@ class GenerateConfig:
 
     splits: empty means those of the benchmark      counts: trajectories per split where other than the size says
     shard: "i/n", slice i of n of the work, i from 0      rows_per_file: 0 means as the system declares
+    scheduler: address of a dask scheduler whose workers make the shards; empty: this process does
     switches: settings of the system, e.g. {"flux": "alpha u^2"}; they win over what the size implies
     """
 
@@ -53,6 +54,7 @@ class GenerateConfig:
     counts: dict[str, int] = field(default_factory=dict)
     rows_per_file: int = 0
     wait: bool = True
+    scheduler: str = ""
 
     def __post_init__(self) -> None:
         problems = [*self._number_problems(), *self._name_problems()]
@@ -72,6 +74,8 @@ class GenerateConfig:
             parse_slice(self.shard)
         except ConfigError as error:
             found.append(str(error))
+        if self.scheduler and self.shard.strip() != "0/1":
+            found.append("a scheduler shares the work out by itself; leave out either scheduler or shard")
         if not self.out.strip():
             found.append("out must name a folder")
         return found
