@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
 from pdejepa.app.cli import main
+from pdejepa.core import cluster
 from pdejepa.core.errors import DataError, UsageError
 from pdejepa.forecast import known_examples, least_squares
 from pdejepa.forecast.known_examples import Examples
@@ -183,3 +185,30 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes(words: list[str], code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["identify", *words, "--out", str(tmp_path / "out")]) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_on_a_cluster_cases_are_the_same_and_in_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    model, alone, shared = str(tiny.saved("advection", tmp_path / "m")), tmp_path / "alone", tmp_path / "shared"
+    words = ["identify", model, "--n", "3", "--splits", "test", "--noise", "0,1%", "--frames", "1", "--device", "cpu"]
+    assert main([*words, "--out", str(alone)]) == 0
+    submitted = cluster.Cluster.results
+
+    def backwards(self: cluster.Cluster, task: Any, jobs: Any) -> Any:
+        return reversed(list(submitted(self, task, jobs)))
+
+    monkeypatch.setattr(cluster.Cluster, "results", backwards)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as here:
+        words += ["--scheduler", here.scheduler_address]
+        assert main([*words, "--out", str(shared)]) == 0
+        assert main([*words, "--out", str(shared), "--limit", "1"]) == 2
+    assert "leave out either --limit or --scheduler" in capsys.readouterr().err
+    one, other = read(alone / "advection.json"), read(shared / "advection.json")
+    assert [cell.label for cell in one.cells] == [cell.label for cell in other.cells]
+    for mine, theirs in zip(one.cells, other.cells, strict=True):
+        assert [case.index for case in theirs.cases] == [0, 1, 2]
+        assert [case.found for case in theirs.cases] == [case.found for case in mine.cases]
+    assert other.machine == one.machine

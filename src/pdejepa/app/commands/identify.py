@@ -44,6 +44,9 @@ def identify(
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Picture of all errors.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    scheduler: Annotated[
+        str, typer.Option("--scheduler", metavar="ADDRESS", help="Workers of this dask scheduler do it: tcp://HOST:PORT.")
+    ] = "",
 ) -> None:
     """Find the parameters of trajectories whose parameters are known, and count how often the intervals hold them.
 
@@ -63,8 +66,10 @@ def identify(
     for file in write or ():
         find_marks(file, MARK)
     plan = Plan(tuple(_words(splits)), tuple(map(_share, _words(noise))), tuple(map(_count, _words(frames))), n, limit)
+    if scheduler and limit:
+        raise UsageError("--limit is of one machine; leave out either --limit or --scheduler.")
     if models:
-        _measure(models, plan, out, device)
+        _measure(models, plan, out, device, scheduler)
     records = read_all(out)
     typer.echo(table(records).text())
     for file in write or ():
@@ -78,18 +83,28 @@ def identify(
         typer.echo(f"Drawn to {plot}")
 
 
-def _measure(models: list[str], plan: Plan, out: Path, device: str) -> None:
+def _measure(models: list[str], plan: Plan, out: Path, device: str, scheduler: str) -> None:
+    from contextlib import ExitStack
+
     from pdejepa.core.locks import lock
     from pdejepa.core.progress import progress
     from pdejepa.forecast.forecaster import load
     from pdejepa.studies.identify.identification import identify as run
     from pdejepa.studies.identify.identification import n_cases
 
-    solvers = [load(name, device) for name in models]
+    # With a scheduler the device is that of the workers.
+    solvers = [load(name, "cpu" if scheduler else device) for name in models]
     names = [solver.problem.name for solver in solvers]
     if len(set(names)) < len(names):
         raise UsageError(f"A record is of one model of a system; got two of the same: {', '.join(names)}.")
-    with lock(out, option="--out"), progress(n_cases(plan) * len(models), "identify", "cases") as bar:
+    with ExitStack() as stack:
+        stack.enter_context(lock(out, option="--out"))
+        bar = stack.enter_context(progress(n_cases(plan) * len(models), "identify", "cases"))
+        if scheduler:
+            from pdejepa.core.cluster import connected
+            from pdejepa.studies.identify.case_task import identify_on
+
+            cluster = stack.enter_context(connected(scheduler, say=bar.note))
         for model, solver, name in zip(models, solvers, names, strict=True):
 
             def report(line: str, n: int, name: str = name) -> None:
@@ -97,7 +112,11 @@ def _measure(models: list[str], plan: Plan, out: Path, device: str) -> None:
                     bar.note(f"{name}, {line}")
                 bar.advance(n)
 
-            run(solver, Path(model).name, out / f"{name}.json", plan, report)
+            path = out / f"{name}.json"
+            if scheduler:
+                identify_on(cluster, solver, model, device, path, plan, report)
+            else:
+                run(solver, Path(model).name, path, plan, report)
 
 
 def _panels(records: list[Identification]) -> dict[str, list[Dots]]:

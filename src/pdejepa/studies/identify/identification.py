@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -122,16 +122,23 @@ def identify(
     """Add the missing cases of the plan to the record at `path`; `report` is told of every cell and case."""
     record = opened(path, model, name)
     examples = Examples(model)
+    for cell in cells_of(record, model, plan, report):
+        _fill(cell, model, examples, plan, lambda: write(record, path), report)
+    return record
+
+
+def cells_of(
+    record: Identification, model: Forecaster, plan: Plan, report: Callable[[str, int], object]
+) -> Iterator[Cell]:
+    """The cells of the plan, made where the record lacks them; a split that the system lacks counts as done."""
     known = {split.name for split in model.system.splits}
     for frames in plan.frames:  # the cheap cells first
         for split in plan.splits:
             for noise in plan.noises:
                 if split in known:
-                    cell = record.cell(split, noise, frames)
-                    _fill(cell, model, examples, plan, lambda: write(record, path), report)
+                    yield record.cell(split, noise, frames)
                 else:
                     report("", plan.n)
-    return record
 
 
 def n_cases(plan: Plan) -> int:
@@ -153,12 +160,12 @@ def _fill(
         if plan.limit and time.perf_counter() - begun > plan.limit:
             report(f"{cell.label}: {index} of {plan.n} cases, then {plan.limit:g} s were over", plan.n - index)
             return
-        cell.cases += (_case(cell, model, examples, index),)
+        cell.cases += (measured(cell, model, examples, index),)
         save()
         report("", 1)
 
 
-def _case(cell: Cell, model: Forecaster, examples: Examples, index: int) -> Case:
+def measured(cell: Cell, model: Forecaster, examples: Examples, index: int) -> Case:
     """One trajectory with noise, and what is found."""
     made = model.system.generate(cell.split, 1, start=index)
     history, total = model.surrogate.history, made.fields.shape[1]
