@@ -22,6 +22,7 @@ from pdejepa.baselines.baseline import Baseline, Recipe, StageRecipe
 from pdejepa.core.errors import ConfigError
 from pdejepa.core.weights import first_not_finite, gather
 from pdejepa.forecast.interface import State
+from pdejepa.operators.norms import relative_error
 from pdejepa.training.checkpoint import StageFolder
 from pdejepa.training.memory_store import Scratch
 from pdejepa.training.metrics_log import append_line
@@ -32,6 +33,8 @@ from pdejepa.training.stage import Batch, Context, Say, Stage
 from pdejepa.training.stage_result import load_result, write_result
 from pdejepa.training.training_data import TrainingData
 
+N_JUDGED = 32  # trajectories of valid that choose
+LOST = 1.0  # error of a row that blew up, as where forecasts are judged
 AT_ONCE = StageTraining(budget=Budget(steps=1), batch=1, n_scores=1)
 
 
@@ -47,6 +50,12 @@ class ClosedForm(Baseline):
     ) -> State:
         """The parameters of the equation, as they are told."""
         return {"xi": self.card.given("xi", xi)}
+
+    def error_on_valid(self, data: TrainingData) -> float:
+        """Mean error of whole forecasts of some trajectories, with what is learned so far."""
+        u, xi = data.fields["valid"][:N_JUDGED], data.xi["valid"][:N_JUDGED]
+        error = relative_error(self.rollout(u[:, :1], self.adapt(xi=xi), u.shape[1] - 1), u[:, 1:])
+        return float(torch.where(error.isfinite(), error.clamp(max=LOST), LOST).mean())
 
     def loss(self, stage: str, batch: Batch) -> dict[str, Tensor]:
         raise ConfigError(f"{self.card.title} is fitted at once: it takes no steps and has no loss. Use fit.fit(...).")

@@ -41,13 +41,10 @@ from pdejepa.baselines.closed_form import ClosedForm, at_once
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import DataError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.operators.norms import relative_error
 from pdejepa.training.stage import Say
 from pdejepa.training.training_data import TrainingData
 
 REFINE, N_FINE = 10, 500  # frames in a gap, and trajectories, of what is solved for
-N_JUDGED = 32  # trajectories of valid that choose
-LOST = 1.0  # error of a row that blew up, as where forecasts are judged
 LEAST_FRAMES = 5
 
 
@@ -129,7 +126,8 @@ class OperatorInference(ClosedForm):
             for ridge in config.ridges:
                 found = self._solution(gram, right, ridge)
                 for decay in config.decays:
-                    error = self._tried(data, found, n, decay)
+                    self._take(found, n, decay)
+                    error = self.error_on_valid(data)
                     say(f"{self.card.title}: {n} modes, ridge {ridge:g}, decay {decay:g}: {error:.4g} on valid")
                     if error < best:
                         best, kept = error, (found, n, decay)
@@ -152,13 +150,6 @@ class OperatorInference(ClosedForm):
         self.decay.zero_()
         self.decay[:n] = decay * ramp.clamp(min=0)
         self.n_used.fill_(n)
-
-    def _tried(self, data: TrainingData, w: Tensor, n: int, decay: float) -> float:
-        """Mean error of whole forecasts on valid."""
-        self._take(w, n, decay)
-        u, xi = data.fields["valid"][:N_JUDGED], data.xi["valid"][:N_JUDGED]
-        error = relative_error(self.rollout(u[:, :1], self.adapt(xi=xi), u.shape[1] - 1), u[:, 1:])
-        return float(torch.where(error.isfinite(), error.clamp(max=LOST), LOST).mean())
 
     # ---- forecasts -----------------------------------------------------------------------------------------------
     def rollout(

@@ -39,7 +39,6 @@ from pdejepa.baselines.closed_form import ClosedForm, at_once
 from pdejepa.baselines.task import Task
 from pdejepa.core.errors import ConfigError
 from pdejepa.forecast.interface import Card, State
-from pdejepa.operators.norms import relative_error
 from pdejepa.operators.spectral import wavenumbers
 from pdejepa.solve.integrators import Etdrk4
 from pdejepa.training.stage import Say
@@ -47,7 +46,7 @@ from pdejepa.training.training_data import TrainingData
 
 CANDIDATES = ((1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1))  # (p, k)
 POWER_T, POWER_X = 6, 7  # of test functions; three derivatives of them vanish at the edges
-REFINE, N_JUDGED, LOST = 10, 32, 1.0
+REFINE = 10
 MAX_LEVEL, COURANT = 8, 0.5  # 2^8 steps per frame at most; of the speed at the start of a forecast
 
 
@@ -106,7 +105,7 @@ class WeakSindy(ClosedForm):
             gram, right, square = self._equations(blocks, width)
             for threshold in config.thresholds:
                 self.weights.copy_(sparse_solution(gram, right, square, threshold, self.card.title))
-                error, n = self._tried(data), int((self.weights != 0).sum())
+                error, n = self.error_on_valid(data), int((self.weights != 0).sum())
                 say(f"{self.card.title}: width {width:g}, threshold {threshold:g}: {n} terms, {error:.4g} on valid")
                 if error < best:
                     best, kept = error, self.weights.clone()
@@ -139,12 +138,6 @@ class WeakSindy(ClosedForm):
         """(B,M): one, and the coefficients of the equation's terms."""
         named, terms = self.task.problem.named(xi.double()), self.task.problem.structure.terms
         return torch.stack([torch.ones(len(xi), device=xi.device).double(), *(t.coefficient(named) for t in terms)], 1)
-
-    def _tried(self, data: TrainingData) -> float:
-        """Mean error of whole forecasts on valid."""
-        u, xi = data.fields["valid"][:N_JUDGED], data.xi["valid"][:N_JUDGED]
-        error = relative_error(self.rollout(u[:, :1], self.adapt(xi=xi), u.shape[1] - 1), u[:, 1:])
-        return float(torch.where(error.isfinite(), error.clamp(max=LOST), LOST).mean())
 
     # ---- forecasts -----------------------------------------------------------------------------------------------
     def rollout(
