@@ -6,6 +6,7 @@ optimiser; not what is done value by value, nor Fourier transforms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -27,10 +28,18 @@ def attention_backward(_: Shape, q: Shape, k: Shape, v: Shape, *__: object, **__
     return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
 
 
-# PyTorch has formulas for attention on a GPU, the same as these, and none on a CPU, where it would count as nothing.
+def packed(x: Shape, *others: Shape | None, **_: object) -> int:
+    """x W^T for W (D,K), which comes second, or third where something is added: see `models.packed`."""
+    weight = next(one for one in others[1::-1] if one is not None and len(one) == 2 and one[1] == x[-1])
+    return 2 * math.prod(x) * weight[0]
+
+
+# PyTorch has formulas for attention on a GPU, the same as these, and none on a CPU, where it would count as nothing;
+# nor has it any for weights that are packed.
 ON_CPU = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+    **({torch.ops.mkldnn._linear_pointwise: packed} if hasattr(torch.ops.mkldnn, "_linear_pointwise") else {}),
 }
 
 

@@ -35,12 +35,14 @@ def test_panels_and_curves() -> None:
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["Heat", "Combined equation", "Gray-Scott, mean over channels"]
     curves = {line.get_label(): line for line in figure.axes[1].lines}
-    assert set(curves) == {f"{split}, {recipe}, polished" for split in ("test", "ood") for recipe in ("fast", "laptop")}
+    recipes = ("fast", "laptop")
+    assert set(curves) == {f"{split}, {recipe}, polished" for split in ("test", "ood") for recipe in recipes}
     polished = curves["test, fast, polished"]
     times, errors = polished.get_data()
     np.testing.assert_allclose(times, systems.get("combined").times[1:])
     np.testing.assert_allclose(errors, [0.5 * (1 + i / 100) for i in range(13)])
-    assert polished.get_color() == curves["test, laptop, polished"].get_color() != curves["ood, fast, polished"].get_color()
+    laptop, ood = curves["test, laptop, polished"], curves["ood, fast, polished"]
+    assert polished.get_color() == laptop.get_color() != ood.get_color()
     assert polished.get_linestyle() == curves["ood, fast, polished"].get_linestyle()
     assert polished.get_linestyle() != curves["test, laptop, polished"].get_linestyle()
     assert polished.get_marker() != curves["ood, fast, polished"].get_marker()  # readable without colours

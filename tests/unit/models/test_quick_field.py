@@ -16,6 +16,7 @@ from pdejepa.models.patches import PatchGrid
 from pdejepa.models.quick_field import quick_field, rotate_pairs
 from pdejepa.models.rope import rotate
 from pdejepa.models.vector_field import SecondOrder, StructuredField
+from pdejepa.training.flops import counted
 from tests.unit.forecast.tiny import forecaster, state
 
 LINE, PLANE = PatchGrid((32,), 4, (True,)), PatchGrid((16, 24), 4, (True, False))
@@ -130,3 +131,13 @@ def test_forecasts_are_the_same_to_five_digits(name: str) -> None:
     plain = model.forecast(u0, xi, n_frames=4)
     assert not torch.equal(quick.fields, plain.fields)  # two ways
     assert _apart(quick.fields, plain.fields) < 1e-5
+
+
+def test_packed_products_are_counted() -> None:
+    """As many operations as the usual layer has: two per weight and token."""
+    layer, square = Packed(torch.randn(5, 4), torch.randn(5)), Packed(torch.randn(4, 4))
+    x, z = torch.randn(3, 7, 4), torch.randn(3, 7, 5)
+    with torch.no_grad():
+        for action in (lambda: layer(x), lambda: layer.gelu(x), lambda: layer.plus(x, z)):
+            assert counted(action) == 2 * 21 * 20
+        assert counted(lambda: square.plus(x[0], x[0])) == 2 * 7 * 16
