@@ -33,7 +33,7 @@ def blocks(language: str) -> list[str]:
 def run_commands(*more: str) -> None:
     """Every line of the page's shell blocks; trainings with the words `more`."""
     for line in "".join(blocks("bash")).splitlines():
-        words = shlex.split(line)[1:]
+        words = shlex.split(line, comments=True)[1:]
         assert main([*words, *(more if words[0] == "train" else ())]) == 0, line
 
 

@@ -97,7 +97,7 @@ def test_forecasts_repeat_the_recorded_errors(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "vorticity")) for n in SHIPPED])
 def test_states_like_the_training_data_are_told_from_others(name: str) -> None:
     model = pdejepa.load(name, device="cpu")
     made = model.system.generate("test", N)

@@ -77,6 +77,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         read_all(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_cases_are_added_and_kept(tmp_path: Path) -> None:
     model, path, done = tiny.forecaster("advection", speed=100.0), tmp_path / "advection.json", [0]
 
@@ -153,6 +154,7 @@ def test_a_plan_that_means_nothing(change: dict[str, tuple[float, ...]]) -> None
         Plan(**change)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Records, then table and picture of them."""
     tiny.saved("heat", tmp_path / "m", speed=50.0)
