@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdejepa.app.commands.options import assignments
+from pdejepa.app.commands.options import NewFrames, OwnState, assignments
 from pdejepa.app.commands.output_paths import check_file, check_folder
 from pdejepa.core.errors import NumericalError, UsageError
 
@@ -31,16 +31,11 @@ def forecast(
     source: Annotated[
         str, typer.Option("--from", metavar="[DIR:]SPLIT:INDEX", help="Whose first frame to start from.")
     ] = "test:0",
-    u0: Annotated[
-        Path | None,
-        typer.Option("--u0", metavar="FILE", help="Your own state instead, npy or npz; parameters by --set."),
-    ] = None,
+    u0: OwnState = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; may be repeated.")
     ] = None,
-    frames: Annotated[
-        int | None, typer.Option("--frames", help="New frames; as many as the training data have if not given.")
-    ] = None,
+    frames: NewFrames = None,
     out: Annotated[
         list[Path] | None,
         typer.Option("--out", metavar="FILE", help="Picture (png, pdf, svg...) or arrays (npz); may be repeated."),

@@ -1,4 +1,4 @@
-"""What commands with a configuration share: `--config`, named options, `key=value`, `--print-config`.
+"""What commands share: those that forecast, `--u0` and `--frames`; those with a configuration, what follows.
 
     def generate(
         system: Annotated[str, typer.Argument()],
@@ -27,6 +27,13 @@ from pdejepa.core.errors import UsageError
 
 T = TypeVar("T")
 
+OwnState = Annotated[
+    Path | None,
+    typer.Option("--u0", metavar="FILE", help="Your own state instead, npy or npz; parameters by --set."),
+]
+NewFrames = Annotated[
+    int | None, typer.Option("--frames", help="New frames; as many as the training data have if not given.")
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML file; it may set any field of the configuration."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdejepa.app.commands.options import assignments
+from pdejepa.app.commands.options import NewFrames, OwnState, assignments
 from pdejepa.app.commands.output_paths import check_file, check_folder
 from pdejepa.core.errors import NumericalError, UsageError
 
@@ -34,16 +34,11 @@ def sweep(
     source: Annotated[
         str, typer.Option("--from", metavar="[DIR:]SPLIT:INDEX", help="Whose first frame and parameters to take.")
     ] = "test:0",
-    u0: Annotated[
-        Path | None,
-        typer.Option("--u0", metavar="FILE", help="Your own state instead, npy or npz; parameters by --set."),
-    ] = None,
+    u0: OwnState = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A fixed parameter; may be repeated.")
     ] = None,
-    frames: Annotated[
-        int | None, typer.Option("--frames", help="New frames; as many as the training data have if not given.")
-    ] = None,
+    frames: NewFrames = None,
     sensitivities: Annotated[
         bool, typer.Option(help="Derivatives with respect to the varied parameters; each costs about four forecasts.")
     ] = True,
